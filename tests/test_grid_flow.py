@@ -18,7 +18,7 @@ from armillary.probes.grid.coarsening.correlation_length import (
     length,
     state_correlations,
 )
-from armillary.probes.grid.coarsening.flow_steps import bures, depth_steps
+from armillary.probes.grid.coarsening.flow_steps import bures, depth_steps, measure_steps
 from armillary.probes.instruments.patterns import texts
 from armillary.probes.machinery import T
 from armillary.results import Why
@@ -177,3 +177,14 @@ def test_without_averaging_no_state_changes():
     assert np.ptp(frame.length) < 1e-6 and np.ptp(frame.participation) < 1e-3
     short = tried(Coarse(), averaging([0]), corpus(9, 12, vocabulary=60))
     assert short.verdict == "undecided" and short.why is Why.TOO_LITTLE_TEXT
+
+
+def test_steps_of_texts_that_are_longer_than_a_batch(monkeypatch):
+    """One clip of Whisper has 1500 frames: parts of fewer than one text would be empty."""
+    anatomy = read(tiny("llama"))
+    ids = np.random.default_rng(0).integers(3, 97, (3, 20))
+    whole = measure_steps(anatomy, ids, np.arange(3), 3, [1], 1)
+    monkeypatch.setattr("armillary.probes.grid.coarsening.flow_steps.BATCH", 4)
+    parts = measure_steps(anatomy, ids, np.arange(3), 3, [1], 1)
+    assert parts[:2] == whole[:2]
+    np.testing.assert_allclose(parts[2], whole[2], rtol=1e-4, atol=1e-4)

@@ -128,7 +128,8 @@ def _centred(anatomy: Anatomy, ids: Ints, layers: Sequence[int], first: int) -> 
 
         return watch
 
-    for rows in np.array_split(ids, max(1, round(ids.size / BATCH))):
+    # A clip may be longer than a batch: no part may be empty.
+    for rows in np.array_split(ids, max(1, min(len(ids), round(ids.size / BATCH)))):
         with still(anatomy.model), watching(anatomy, {site: watcher(site) for site in parts}):
             run(anatomy, torch.as_tensor(rows))
     joined = {site: (torch.cat(given), torch.cat(value)) for site, (given, value) in parts.items()}
