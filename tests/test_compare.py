@@ -6,6 +6,7 @@ import runpy
 import subprocess
 import sys
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ def survey(shift: float = 0.0, name: str = "base", heads: list[str] = HEADS, **c
     control = (Control("random", 0.9, 0.89, 0.91),)
     finding = Finding(claim, "supported", number, 64, control, "read", "headline", table, (quantity, line))
     fields: dict[str, Any] = {
-        "model": ModelFacts(name, layers=len(grid), heads=2, fingerprint=name),
+        "model": ModelFacts(name, layers=len(grid), heads=2, fingerprint=sha256(name.encode()).hexdigest()[:16]),
         "text": TextFacts("sample", tokens=2500, budget=2500),
         "provenance": Provenance(dtype="float32", versions={"torch": "2.13"}),
         "thresholds": {"cosine_share": 0.5},

@@ -92,7 +92,7 @@ def test_a_changed_number_changes_the_page():
 
 def test_the_studies_page_is_written_from_its_runs():
     assert STUDIES["PAGE"].read_text("utf-8") == STUDIES["page"](), "run python docs/studies.py"
-    assert {path.name for path in STUDIES["FOLDER"].iterdir() if path.is_dir()} == set(STUDIES["ORDER"])
+    assert {path.name for path in STUDIES["FOLDER"].iterdir() if path.is_dir()} == set(STUDIES["folders"]())
 
 
 def test_the_page_of_architectures_has_a_row_of_every_table():

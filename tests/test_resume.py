@@ -16,9 +16,9 @@ from command import blank_figures, check_sentence, run
 
 import armillary
 from armillary.errors import ArmillaryError, OutputError
-from armillary.flow import capture
 from armillary.flow.documents import sample
 from armillary.probes.machinery import conclude
+from armillary.probes.machinery.passes import batch_reader
 from armillary.probes.machinery.processes import kept_pass
 from armillary.results.disk.folder_swap import LOCK
 from armillary.results.disk.lock import locked
@@ -116,8 +116,8 @@ def test_a_pass_goes_on_to_the_same_bytes(model, whole, tmp_path, monkeypatch, a
 @pytest.mark.usefixtures("without_pictures")
 def test_what_was_read_is_not_read_again(model, tmp_path, monkeypatch):
     passes, kept = [], []
-    forward, keep = capture.run, kept_pass.KeptPass.keep
-    monkeypatch.setattr(capture, "run", lambda *a, **k: passes.append(1) or forward(*a, **k))
+    forward, keep = batch_reader.run, kept_pass.KeptPass.keep
+    monkeypatch.setattr(batch_reader, "run", lambda *a, **k: passes.append(1) or forward(*a, **k))
     monkeypatch.setattr(kept_pass.KeptPass, "keep", lambda *a: kept.append(1) or keep(*a))
     survey(model, tmp_path / "whole", claims="sphere.radius,attention.cosine")
     whole, segments, out = len(passes), len(kept), tmp_path / "stopped"
@@ -331,6 +331,7 @@ def test_killed_at_random_moments(tmp_path):
 SLOWED = """
 import sys
 from armillary.flow import tokens
+from armillary.probes.machinery.passes import batch_reader
 from armillary.probes.machinery.processes import kept_pass
 tokens.BATCH_TOKENS, tokens.SEGMENT_TOKENS = 256, 600
 kept_pass.KeptPass.__init__.__defaults__ = (0.0,)

@@ -441,6 +441,7 @@ def test_the_command_refuses_what_it_cannot_show(tmp_path):
 
 
 def test_built_in_models_are_always_offered_and_paths_are_not_shown(tmp_path):
+    (tmp_path / "mine").mkdir()
     found = gather([str(tmp_path / "mine")])
     assert list(found.models) == ["mine", "builtin:gpt", "builtin:llama"]
 

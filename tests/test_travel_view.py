@@ -441,7 +441,7 @@ def test_the_command_answers_bad_input(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     refused("takes a sentence, and a model before it; nothing was given", "travel")
     refused("only 'builtin:gpt' was given, which looks like a model", "travel", "builtin:gpt")
-    refused("the sentence is empty", "travel", folder, "")
+    refused("there is an empty word among what was given", "travel", folder, "")
     refused("did you mean 'pca'", "travel", folder, SENTENCE, "--projection", "pac")
     refused("choose one of .html", "travel", folder, SENTENCE, "--out", "t.gif")
     (tmp_path / "file").touch()

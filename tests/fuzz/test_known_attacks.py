@@ -232,7 +232,7 @@ def test_a_tokenizer_that_cannot_be_used(
 @pytest.mark.parametrize(
     ("family", "changes", "message"),
     [
-        ("bert", {"chunk_size_feed_forward": 8}, "could not be run on a few tokens"),
+        ("bert", {"chunk_size_feed_forward": 8}, "own forward pass fails on a few tokens"),
         ("gpt2", {"layer_norm_epsilon": -1e-5}, "layer_norm_epsilon is -1e-05"),
         ("llama", {"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4, "factor": -1.0}}, "factor is -1.0"),
     ],
