@@ -65,7 +65,7 @@ def _settings(rng: random.Random, folder: Path) -> Case:
     """The settings of a stopped survey, written anew, hash and all, or not."""
     path = folder / "settings.json"
     what = spoil_json_file(rng, path)
-    with contextlib.suppress(ValueError, AttributeError, TypeError, RecursionError):
+    with contextlib.suppress(ValueError, AttributeError, TypeError, LookupError, RecursionError):
         record = json.loads(path.read_text("utf-8"))
         # More processes take longer, rightly.
         path.write_text(json.dumps({**record, "jobs": min(record["jobs"], 1)}), "utf-8")
