@@ -96,8 +96,17 @@ LAB_CLAIMS: tuple[LabClaim, ...] = (
         f"{_TUNED} If every head hears all others, the Symmetriser is LayerNorm exactly.",
         "Supported: a Symmetriser whose heads do not all hear each other, or learn whom to hear, is equivalent to "
         "LayerNorm or better. Qualified: "
-        "another one is worse or diverged. Refuted: all are worse or diverged.",
-        some_symmetriser, also=("norms",), changes=_SEEN,
+        "another one is worse or diverged. Refuted: all are worse or diverged. Arms of the study norms count too.",
+        some_symmetriser, also=("norms",),
+        changes=(
+            *_SEEN,
+            RuleChange(
+                "2026-11-18",
+                "arms of the studies symmetriser and norms are judged together. Before, each study had its own verdict: "
+                "symmetriser, whose arms with a fixed scale were added after others had failed, was supported, and "
+                "norms, where the ring is worse, was undecided. Both had been seen.",
+            ),
+        ),
     ),
     _claim(
         "lab.rank", "rank", "S0", "A head that sees fewer axes of the stream costs loss.",
