@@ -102,7 +102,7 @@ LAB_CLAIMS: tuple[LabClaim, ...] = (
             *_SEEN,
             RuleChange(
                 "2026-11-18",
-                "arms of the studies symmetriser and norms are judged together. Before, each study had its own verdict: "
+                "arms of the studies symmetriser and norms are judged together. Before, each had its own verdict: "
                 "symmetriser, whose arms with a fixed scale were added after others had failed, was supported, and "
                 "norms, where the ring is worse, was undecided. Both had been seen.",
             ),
