@@ -71,9 +71,9 @@ def main() -> None:
     arm = PassArm(MODEL, anatomy, encode(documents, anatomy.tokenizer, anatomy.context, asked.tokens), 0)
     print(f"{arm.corpus.tokens} tokens in {len(arm.corpus.segments())} segments")
     runs_of: dict[int, list[tuple[float, float]]] = {1: [], 2: []}
-    with cluster_of("local:1") as one, cluster_of("local:2") as two:
+    with cluster_of("local:1") as single, cluster_of("local:2") as double:
         for _ in range(asked.rounds):
-            for workers, cluster in ((1, one), (2, two)):
+            for workers, cluster in ((1, single), (2, double)):
                 runs_of[workers].append(timed(cluster, arm))
                 print(f"{workers} workers: {runs_of[workers][-1][0]:.1f} s, {runs_of[workers][-1][1]:.1f} processor s")
     for place, what in enumerate(("clock", "processor seconds of busiest worker and adder")):

@@ -41,13 +41,13 @@ class Record:
     """What was found so far, on disk after every step."""
 
     def __init__(self, folder: Path | None) -> None:
-        self.folder, self.found = folder, dict[str, Any]()
+        self.folder, self.values = folder, dict[str, Any]()
 
     def note(self, name: str, value: Any) -> None:
-        self.found[name] = value
+        self.values[name] = value
         if self.folder is not None:
             self.folder.mkdir(parents=True, exist_ok=True)
-            (self.folder / "gpu.json").write_text(json.dumps(self.found, indent=1, ensure_ascii=False))
+            (self.folder / "gpu.json").write_text(json.dumps(self.values, indent=1, ensure_ascii=False))
 
 
 def awaited(device: str) -> None:
@@ -95,7 +95,7 @@ def row_of(
     """One text: passes from the start to the end, recording included."""
     text = corpus(windows, given.width, given.batch or batch_tokens(anatomy))
     all_prepared: list[Prepared] = []
-    said: dict[str, list[str]] = {}
+    notes: dict[str, list[str]] = {}
     starts, works = {}, {"bare": lambda a=anatomy, t=text: bare(a, t)}
     for name, instruments in chosen.items():
         prepared: list[Prepared] = []
@@ -103,8 +103,8 @@ def row_of(
             lambda a=anatomy, t=text, i=instruments, p=prepared: p.extend(Prepared(each, a, t) for each in i),
             given.device,
         )
-        said[name] = list[str]()
-        works[name] = lambda a=anatomy, t=text, p=prepared, s=said[name]: recorded_pass(a, t, p, s)
+        notes[name] = list[str]()
+        works[name] = lambda a=anatomy, t=text, p=prepared, s=notes[name]: recorded_pass(a, t, p, s)
         all_prepared += prepared
     took = race(works, lambda p=all_prepared: [each.renew() for each in p], given.rounds, given.device)
     ratios = {name: took[name] / took["bare"] for name in chosen}
@@ -116,18 +116,18 @@ def row_of(
     print(f"{shape:9s} {windows:7d} {1e3 * took['bare']:8.1f} {cells}", flush=True)
     cells = " ".join(f"{1e3 * starts[name]:6.0f}ms" for name in chosen)
     print(f"{'':9s} {batch:7d} {'start':>8s} {cells}   peak {peak:.1f} GiB", flush=True)
-    for name, words in said.items():
+    for name, words in notes.items():
         print("".join(f"{'':18s}{name}: {each}\n" for each in words), end="", flush=True)
 
 
-def recorded_pass(anatomy: Any, text: Corpus, prepared: list[Prepared], said: list[str]) -> None:
+def recorded_pass(anatomy: Any, text: Corpus, prepared: list[Prepared], notes: list[str]) -> None:
     """A pass as a survey makes it, and what it says of its recording."""
     on_gpu = anatomy.device.type == "cuda"
     recorder = Recorder(Graphs(anatomy.device)) if on_gpu and text.batch_count() > recording.LEAST else None
     observe(anatomy, text, prepared, recorder=recorder)
     if recorder is not None:
         why = f" ({recorder.refused})" if recorder.refused else ""
-        said[:] = [f"{recorder.replayed} replayed, {1e3 * recorder.seconds:.0f} ms to record{why}"]
+        notes[:] = [f"{recorder.replayed} replayed, {1e3 * recorder.seconds:.0f} ms to record{why}"]
 
 
 def profile(given: argparse.Namespace, record: Record) -> None:
@@ -141,12 +141,12 @@ def profile(given: argparse.Namespace, record: Record) -> None:
             passes[name] = lambda a=anatomy, t=text, p=prepared: observe(a, t, p)
             all_prepared += prepared
         for name, work in passes.items():
-            found = counted(work, lambda p=all_prepared: [each.renew() for each in p])
-            record.note(f"profile {shape} {name}", found)
-            numbers = ", ".join(f"{key} {value}" for key, value in found.items() if not isinstance(value, dict))
+            counts = counted(work, lambda p=all_prepared: [each.renew() for each in p])
+            record.note(f"profile {shape} {name}", counts)
+            numbers = ", ".join(f"{key} {value}" for key, value in counts.items() if not isinstance(value, dict))
             print(f"{shape} {name}: {numbers}", flush=True)
             for kind in ("waits", "dearest"):
-                for place, number in list(found[kind].items())[: given.lines]:
+                for place, number in list(counts[kind].items())[: given.lines]:
                     print(f"    {kind:8s} {number:>10} {place[:110]}", flush=True)
 
 
@@ -179,10 +179,10 @@ def agree(given: argparse.Namespace, record: Record) -> None:
     for family in ("gpt2", "llama", "bert"):
         for dtype in (torch.float32, torch.bfloat16):
             began = time.perf_counter()
-            found = agreement(family, given.device, dtype)
+            distances = agreement(family, given.device, dtype)
             print(f"{family} {dtype}: {time.perf_counter() - began:.1f} s", flush=True)
-            record.note(f"agree {family} {dtype}", found)
-            for against, errors in found.items():
+            record.note(f"agree {family} {dtype}", distances)
+            for against, errors in distances.items():
                 print(f"{family} {dtype} against {against}", flush=True)
                 for instrument, fields in errors.items():
                     worst = sorted(fields.items(), key=lambda pair: -pair[1])[: given.lines]
@@ -192,13 +192,13 @@ def agree(given: argparse.Namespace, record: Record) -> None:
 def survey(given: argparse.Namespace, record: Record) -> None:
     # On disk every few seconds: a run that is stopped tells where it was.
     with Stacks(folder=given.out) as stacks:
-        found = survey_of(f"llama{given.survey}" if given.survey[0].isdigit() else given.survey, given)
-    record.note(f"survey {given.survey}", found)
-    print(f"survey of {given.survey}: {found['seconds']:.0f} s, peak {found['peak_gib']:.1f} GiB", flush=True)
-    for name, took in found["dearest"].items():
+        cost = survey_of(f"llama{given.survey}" if given.survey[0].isdigit() else given.survey, given)
+    record.note(f"survey {given.survey}", cost)
+    print(f"survey of {given.survey}: {cost['seconds']:.0f} s, peak {cost['peak_gib']:.1f} GiB", flush=True)
+    for name, took in cost["dearest"].items():
         print(f"    {took:7.1f} s  {name}", flush=True)
     stacks.print(given.lines)
-    for name, reason in found["failed"].items():
+    for name, reason in cost["failed"].items():
         print(f"    failed {name}: {reason}", flush=True)
 
 

@@ -76,7 +76,7 @@ class Prepared:
         for measure in self._watch.state._measures().values():
             for each in measure.values() if isinstance(measure, dict) else (measure,):
                 if isinstance(each, Reservoir):
-                    each.kept = each.seen = 0
+                    each.size = each.seen = 0
                 elif isinstance(each, Rows):
                     each._batches.clear()
 

@@ -47,7 +47,7 @@ def agreement(family: str, device: str, dtype: torch.dtype) -> dict[str, dict[st
         "the same activations": _replayed(wide, text, instruments, records, rounded),
         "a float64 model": observe(wide, text, instruments),
     }
-    found = {
+    errors = {
         name: {i.name: dict(_errors(ours[i], theirs[i])) for i in instruments} for name, theirs in references.items()
     }
     again = observe(anatomy, text, instruments)
@@ -55,14 +55,14 @@ def agreement(family: str, device: str, dtype: torch.dtype) -> dict[str, dict[st
     run_each = observe(anatomy, text, instruments)
     recording.LEAST = usual
     others = {"the same pass again": again, "a pass without replays": run_each}
-    return found | {
+    return errors | {
         name: {i.name: _differing(ours[i], other[i]) for i in instruments} for name, other in others.items()
     }
 
 
-def _differing(one: Any, other: Any) -> dict[str, float]:
+def _differing(state: Any, repeated: Any) -> dict[str, float]:
     """How many arrays of two states have other bits."""
-    first, second = one.arrays(), other.arrays()
+    first, second = state.arrays(), repeated.arrays()
     return {f"of {len(first)} arrays differ": float(sum(not torch.equal(first[n], second[n]) for n in first))}
 
 
@@ -71,16 +71,16 @@ def _small(family: str) -> nn.Module:
     torch.manual_seed(1)
     sizes = {"vocab_size": WORDS_AT_MOST, "bos_token_id": 0, "eos_token_id": 0}
     if family == "gpt2":
-        made = tr.GPT2LMHeadModel(tr.GPT2Config(n_embd=128, n_layer=2, n_head=4, **sizes))
+        model = tr.GPT2LMHeadModel(tr.GPT2Config(n_embd=128, n_layer=2, n_head=4, **sizes))
     elif family == "bert":
         config = {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 256}
-        made = tr.BertForMaskedLM(tr.BertConfig(**config, **sizes))
+        model = tr.BertForMaskedLM(tr.BertConfig(**config, **sizes))
     else:
-        made = llama(128, 256, 2, 4, 2, WORDS_AT_MOST)()
+        model = llama(128, 256, 2, 4, 2, WORDS_AT_MOST)()
     with torch.no_grad():
-        for parameter in made.parameters():
+        for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.05)
-    return made.eval()
+    return model.eval()
 
 
 def _recorded(anatomy: Any, text: Corpus) -> Iterator[list[tuple[str, Tensor | None, Tensor]]]:

@@ -189,9 +189,11 @@ def albert(folder: Path, out: Path) -> None:
     """An ALBERT whose weights are a pickle of tensors, which is read as such and nothing else."""
     out.mkdir(parents=True, exist_ok=True)
     weights = torch.load(folder / "pytorch_model.bin", "cpu", weights_only=True)
-    kept = {n: v.contiguous().clone() for n, v in weights.items() if not n.endswith(("position_ids", "decoder.bias"))}
-    kept.pop("predictions.decoder.weight", None)
-    save_file(kept, out / "model.safetensors", {"format": "pt"})
+    tensors = {
+        n: v.contiguous().clone() for n, v in weights.items() if not n.endswith(("position_ids", "decoder.bias"))
+    }
+    tensors.pop("predictions.decoder.weight", None)
+    save_file(tensors, out / "model.safetensors", {"format": "pt"})
     config = json.loads((folder / "config.json").read_text())
     (out / "config.json").write_text(json.dumps(config, indent=1))
 

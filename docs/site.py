@@ -30,18 +30,19 @@ from armillary.views.figures.figure import figure
 from armillary.views.figures.marks import MARKS
 from armillary.views.figures.print.picture import picture_svg
 from armillary.views.text.calibration import claim_lines
-from armillary.views.text.glossary import PLAIN
 from armillary.views.travel.svg import picture_svg as globe_svg
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 FIGURES = DOCS / "figures" / "claims"
+# What a line of code or a printed reading does not fit is wrapped: nothing has to be scrolled sideways.
 # At 400 pixels the theme's cells are so wide that tables of four columns would have to be scrolled.
-NARROW_CSS = """.md-typeset table:not([class]) td:first-child { white-space: nowrap; }
+NARROW_CSS = """.md-typeset pre > code { white-space: pre-wrap; overflow-wrap: anywhere; }
+.md-typeset table:not([class]) td:first-child { white-space: nowrap; }
 @media (max-width: 600px) {
   .md-typeset table:not([class]) th, .md-typeset table:not([class]) td { min-width: 0; padding: .5em .4em;
     overflow-wrap: anywhere; white-space: normal; }
-  .md-typeset pre > code { font-size: .72em; white-space: pre-wrap; overflow-wrap: anywhere; }
+  .md-typeset pre > code { font-size: .72em; }
 }
 """
 GLOBE = re.compile(r"!\[([^]]*)\]\(figures/travel\.svg\)")
@@ -133,8 +134,8 @@ def _upwards(text: str) -> str:
 def claim_page(claim: Claim) -> str:
     """What a claim says, how it is measured and decided, what came out, and how often the rule errs."""
     parts = [f"# {claim.id}", f"*{_plain(claim.statement)}*"]
-    if claim.id in PLAIN:
-        parts.append(_plain(PLAIN[claim.id]))
+    if claim.question:
+        parts.append(_plain(claim.question))
     picture = figure_of(claim.id)
     if picture is not None:
         parts.append(picture_html(claim.id, f"../figures/claims/{picture.name}", f"{claim.id} on builtin:gpt"))
@@ -144,9 +145,9 @@ def claim_page(claim: Claim) -> str:
         f"(../{CHAPTER_PAGES[claim.chapter]}.md) |\n| kind | {claim.kind}: {KINDS[claim.kind]} |\n"
         f"| source | {_plain(claim.source)} |",
         *(f"- {_plain(line)}" for line in sources),
-        f"## What is measured\n\n{_plain(claim.definition)}",
-        f"## Against what\n\n{_plain(claim.control)}",
-        f"## What decides\n\n{_plain(claim.rule)}",
+        f"## What is measured\n\n{_lines(claim.definition)}",
+        f"## Against what\n\n{_lines(claim.control)}",
+        f"## What decides\n\n{_lines(claim.rule)}",
     ]
     changes = [f"- {change.date}: {_plain(change.reason)}" for change in claim.changes]
     if changes:
@@ -158,6 +159,12 @@ def claim_page(claim: Claim) -> str:
     parts.append(f"## How often the rule errs\n\n{rates}\n\n[How far to trust it](../trust.md)")
     parts.append(f"```\narmillary survey MODEL --claims {claim.id}\n```")
     return "\n\n".join(parts) + "\n"
+
+
+def _lines(text: str) -> str:
+    """A text of several lines as its first line and a list of the others."""
+    first, *more = map(_plain, text.split("\n"))
+    return "\n".join([first, *(["", *(f"- {line}" for line in more)] if more else [])])
 
 
 def verdict_table(claim_id: str) -> str:
@@ -345,4 +352,6 @@ if __name__ == "__main__":
     elif sys.argv[1:2] == ["--globe"]:
         draw_globe()
     else:
+        if sys.argv[1:2] and sys.argv[1].startswith("-"):
+            sys.exit(__doc__)
         print(build(Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "site")))

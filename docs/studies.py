@@ -7,12 +7,13 @@ of it. The verdicts on the laboratory's claims go into the package as well, wher
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 from armillary.lab.study.arms import STUDIES, arms_of
 from armillary.lab.study.conclusions.decisions import Decision, StudyEvidence
 from armillary.lab.study.conclusions.lab_claims import LAB_CLAIMS
-from armillary.lab.study.conclusions.outcome import StudyOutcome, outcome, pooled
+from armillary.lab.study.conclusions.outcome import StudyOutcome, outcome
 from armillary.lab.study.conclusions.stored_verdicts import PATH, StoredVerdict, stored_json
 from armillary.lab.study.design import CAUTIONS, SIZES, STABILITY
 from armillary.lab.study.generalise import GENERALISE, REFERENCE, carries_over
@@ -119,12 +120,13 @@ def verdicts(study: StudyOutcome) -> list[str]:
 
 def decided(study: StudyOutcome) -> dict[str, Decision]:
     """Claim → its verdict; arms of a claim that stand in other studies of the same size are taken in."""
+    claims = [claim for claim in LAB_CLAIMS if claim.study == study.name]
+    beside = [
+        other for name in folders() if (other := outcome(FOLDER / name)).name in {n for c in claims for n in c.also}
+    ]
     size = study.manifest["size"]["name"]
-    verdicts = {}
-    for claim in (claim for claim in LAB_CLAIMS if claim.study == study.name):
-        others = [outcome(FOLDER / name) for name in folders() if outcome(FOLDER / name).name in claim.also]
-        verdicts[claim.id] = claim.decide(pooled([study, *(o for o in others if o.manifest["size"]["name"] == size)]))
-    return verdicts
+    whole = replace(study, beside=tuple(other for other in beside if other.manifest["size"]["name"] == size))
+    return {claim.id: whole.verdicts()[claim.id] for claim in claims}
 
 
 def stored() -> tuple[StoredVerdict, ...]:
@@ -147,9 +149,9 @@ def generalised() -> tuple[StoredVerdict, ...]:
     if not path.exists():
         return ()
     rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-    said = carries_over(StudyEvidence(REFERENCE, rows, {}))
+    verdict = carries_over(StudyEvidence(REFERENCE, rows, {}))
     models = len({(row["arm"], row["seed"]) for row in rows})
-    return (StoredVerdict(GENERALISE.id, said.verdict, said.reading, "generalise", "small", models),)
+    return (StoredVerdict(GENERALISE.id, verdict.verdict, verdict.reading, "generalise", "small", models),)
 
 
 def table(study: StudyOutcome) -> list[str]:

@@ -161,7 +161,7 @@ def stale(claim: str, entry: Record) -> str:
 def current(claim: str, entry: Record | None) -> bool:
     """Did the rule of today give this verdict? A change that left the rule's words as they were is on its list."""
     rule = today()[claim]
-    return entry is not None and (entry["rule"], entry["changes"]) == (rule.rule_digest, len(rule.changes))
+    return entry is not None and rule.same_rule(entry["rule"]) and entry["changes"] == len(rule.changes)
 
 
 def outdated(record: Record | None) -> str:
@@ -180,13 +180,13 @@ def ledger(ids: Iterable[str], record: Record) -> Iterable[str]:
 
 
 def finding(claim: str, record: Record) -> Iterable[str]:
-    entry, rule = record["claims"][claim], today()[claim].rule
+    entry, rule = record["claims"][claim], today()[claim].rule.split("\n")
     controls = [f"{name}: {number(ends)}" for name, ends in entry["controls"].items()]
     fields = {
         "reading": [full_reading(claim, entry)],
         "statistic": [f"{entry['name']}: {number(entry['statistic'])}, n = {entry['n']}"],
         "controls": controls,
-        "rule": [rule],
+        "rule": rule,
     }
     yield f"```\n{MARKS[entry['verdict']]} {claim}  {entry['verdict']}\n  {entry['headline']}\n\n"
     for name, lines in fields.items():

@@ -23,8 +23,8 @@ draw = torch.Generator().manual_seed(0)
 def spread(lengths: torch.Tensor) -> str:
     """Standard deviation over mean, with its interval over documents."""
     sums = np.stack([np.full(len(lengths), lengths.shape[1]), lengths.sum(1), lengths.square().sum(1)], 1)
-    found = bootstrap(sums, lambda s: np.sqrt(s[:, 2] / s[:, 0] / (s[:, 1] / s[:, 0]) ** 2 - 1))
-    return f"{found.value:.3f} [{found.low:.3f}, {found.high:.3f}]"
+    spread = bootstrap(sums, lambda s: np.sqrt(s[:, 2] / s[:, 0] / (s[:, 1] / s[:, 0]) ** 2 - 1))
+    return f"{spread.value:.3f} [{spread.low:.3f}, {spread.high:.3f}]"
 
 
 def predicted(x: torch.Tensor) -> float:

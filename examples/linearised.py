@@ -56,5 +56,5 @@ print(f"Loss {over_documents(before, form='.2f')} nats per token. It rises by â€
 for name, base in BASES.items():
     print(f"around {name}")
     for what in ("norms", "norms before feed-forward", "activations"):
-        found = [over_documents(cost(what, base, random), form="+.2f") for random in (False, True)]
-        print(f"  {what:26} {found[0]:22} random steps {found[1]}")
+        costs = [over_documents(cost(what, base, random), form="+.2f") for random in (False, True)]
+        print(f"  {what:26} {costs[0]:22} random steps {costs[1]}")

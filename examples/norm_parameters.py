@@ -53,8 +53,8 @@ def cost(*edits: Replace) -> torch.Tensor:
 
 print(f"loss {over_documents(untouched)} nats per token; what each change adds:")
 print(f"{'':9} γ to its mean           β to zero")
-for one, other in zip(flat, unshifted, strict=True):
-    print(f"{one.site:9} {over_documents(cost(one), form='+.3f')}  {over_documents(cost(other), form='+.3f')}")
+for plain, shiftless in zip(flat, unshifted, strict=True):
+    print(f"{plain.site:9} {over_documents(cost(plain), form='+.3f')}  {over_documents(cost(shiftless), form='+.3f')}")
 print(f"{'all':9} {over_documents(cost(*flat), form='+.3f')}  {over_documents(cost(*unshifted), form='+.3f')}")
 both = [Replace(f.site, f.gain, u.shift) for f, u in zip(flat, unshifted, strict=True)]
 print(f"both, in all norms (pure spheres)   {over_documents(cost(*both), form='+.3f')}")

@@ -29,8 +29,8 @@ def measured(model, ids) -> str:
     """The exponent on all documents, and on either half of them."""
     site = f"L{model.layers - 1}.resid_post"
     states = watched(model, ids, site)[site][:, 1:]
-    whole, one, other = (exponent(part.flatten(0, 1)) for part in (states, states[::2], states[1::2]))
-    return f"{whole:.2f} ({one:.2f}, {other:.2f})"
+    whole, even, odd = (exponent(part.flatten(0, 1)) for part in (states, states[::2], states[1::2]))
+    return f"{whole:.2f} ({even:.2f}, {odd:.2f})"
 
 
 def untrained(architecture: str, width: int, seed: int):

@@ -64,10 +64,10 @@ print("length  the word's direction                        a random direction")
 for length in (0.125, 0.25, 0.5, 1.0):
     cells = []
     for kind in ("word", "random"):
-        found = []
+        effects = []
         for word in words:
             way = gpt.W_U[:, word] - mean if kind == "word" else torch.randn(gpt.d, generator=draw)
-            found.append(steered((length * unit * way / way.norm()).detach(), word))
-        said, paid = (torch.stack(part).mean(0) for part in zip(*found, strict=True))
-        cells.append(f"{over_documents(said, form='.1f')}  {over_documents(paid, form='+.2f')}")
+            effects.append(steered((length * unit * way / way.norm()).detach(), word))
+        gains, paid = (torch.stack(part).mean(0) for part in zip(*effects, strict=True))
+        cells.append(f"{over_documents(gains, form='.1f')}  {over_documents(paid, form='+.2f')}")
     print(f"{length:5}   {'   '.join(cells)}")

@@ -36,13 +36,13 @@ def report() -> dict[str, Any]:
         how = ["--dry-run", "--ignore-installed", "--quiet", "--disable-pip-version-check", "--report", str(path)]
         asked = ["-c", "constraints.txt", "-e", ".[dev]"]
         subprocess.run([sys.executable, "-m", "pip", "install", *how, *asked], cwd=ROOT, check=True)
-        found: dict[str, Any] = json.loads(path.read_text("utf-8"))
-    return found
+        report: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    return report
 
 
-def lock(found: dict[str, Any]) -> str:
+def lock(report: dict[str, Any]) -> str:
     lines = []
-    for entry in found["install"]:
+    for entry in report["install"]:
         name, version = normal(entry["metadata"]["name"]), entry["metadata"]["version"]
         if name == OWN:
             continue
@@ -53,14 +53,14 @@ def lock(found: dict[str, Any]) -> str:
 
 def read_lock(text: str) -> dict[str, tuple[str, str]]:
     """Name → version and SHA-256."""
-    found = {}
+    packages = {}
     for line in text.splitlines():
         if line and not line.startswith("#"):
             match = LINE.fullmatch(line)
             if match is None:
                 raise ValueError(f"a line of {LOCK.name} is not a version with a hash: {line}")
-            found[match["name"]] = (match["version"], match["sha256"])
-    return found
+            packages[match["name"]] = (match["version"], match["sha256"])
+    return packages
 
 
 if __name__ == "__main__":

@@ -29,21 +29,21 @@ def requirements(name: str, extras: bool = False) -> list[str]:
     needed = []
     for line in lines:
         words, _, marker = line.partition(";")
-        found = NAME.match(words.strip())
-        if found and (extras or "extra" not in marker):
-            needed.append(normal(found[0]))
+        match = NAME.match(words.strip())
+        if match and (extras or "extra" not in marker):
+            needed.append(normal(match[0]))
     return needed
 
 
 def closure(names: Iterable[str], known: Iterable[str], extras: bool = False) -> set[str]:
     """These packages and all that they need, as far as they are in the lock."""
-    known, found, left = set(known), set[str](), list(names)
+    known, closed, left = set(known), set[str](), list(names)
     while left:
         name = left.pop()
-        if name in known and name not in found:
-            found.add(name)
+        if name in known and name not in closed:
+            closed.add(name)
             left += requirements(name, extras)
-    return found
+    return closed
 
 
 def component(name: str, version: str, sha256: str, required: bool) -> dict[str, Any]:
@@ -61,9 +61,9 @@ def licence(name: str) -> str:
         about = metadata.metadata(name)
     except metadata.PackageNotFoundError:
         return ""
-    told = about.get("License-Expression") or about.get("License") or ""
+    terms = about.get("License-Expression") or about.get("License") or ""
     classes = [line.rpartition(" :: ")[2] for line in about.get_all("Classifier") or () if line.startswith("License")]
-    first = told.strip().splitlines()[0] if told.strip() else ""
+    first = terms.strip().splitlines()[0] if terms.strip() else ""
     return first if 0 < len(first) < 80 else ", ".join(classes)
 
 
@@ -97,7 +97,7 @@ def main() -> None:
     import armillary
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    direct = [normal(found[0]) for line in project["dependencies"] if (found := NAME.match(line))]
+    direct = [normal(match[0]) for line in project["dependencies"] if (match := NAME.match(line))]
     bill = sbom(armillary.__version__, read_lock(LOCK.read_text("utf-8")), direct)
     SBOM.write_text(json.dumps(bill, indent=1) + "\n", "utf-8")
 

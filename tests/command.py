@@ -30,13 +30,13 @@ def refused(message: str, *args: Any, **more: Any) -> str:
     return result.stderr
 
 
-def check_sentence(said: str, message: str) -> None:
-    assert said.startswith("armillary: ")
-    assert said.endswith((".\n", "?\n"))
-    assert said.count("\n") == 1
+def check_sentence(printed: str, message: str) -> None:
+    assert printed.startswith("armillary: ")
+    assert printed.endswith((".\n", "?\n"))
+    assert printed.count("\n") == 1
     # What other libraries said is quoted in brackets; our own words are one sentence.
-    assert not re.search(r"[.?!] ", re.sub(r"\(.*\)", "", said.strip())), said
-    assert re.search(message, said), said
+    assert not re.search(r"[.?!] ", re.sub(r"\(.*\)", "", printed.strip())), printed
+    assert re.search(message, printed), printed
 
 
 def blank_figures(patch: pytest.MonkeyPatch) -> None:

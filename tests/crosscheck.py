@@ -73,14 +73,14 @@ def dimension(run: Run) -> Columns:
     rows = []
     for site in run.sites:
         before = [trace.inputs[site][1:] for trace in run.traces]
-        one, other = _covariance(run, site, slice(0, None, 2)), _covariance(run, site, slice(1, None, 2))
+        even, odd = _covariance(run, site, slice(0, None, 2)), _covariance(run, site, slice(1, None, 2))
         share = np.linalg.eigvalsh(_covariance(run, site))
         share = share[share > 1e-12 * share.max()] / share.sum()
         rows.append(
             {
                 "participation": _participation([run.directions(x) for x in before]),
                 "participation_before": _participation(before),
-                "participation_all": np.trace(one) * np.trace(other) / np.trace(one @ other),
+                "participation_all": np.trace(even) * np.trace(odd) / np.trace(even @ odd),
                 "entropy_rank": np.exp(-(share * np.log(share)).sum()),
             }
         )

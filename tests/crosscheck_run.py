@@ -167,8 +167,8 @@ class Run:
 
     def scores(self, trace: Trace, layer: int) -> tuple[Array, Array, Array]:
         """q and k as the model multiplies them [h, t, k], and their scores [h, query, key]."""
-        found = self.family.queries(trace, self.path(layer, self.family.attention), self.heads, self.groups)
-        q, k = (rotated(side, self.family.rotary) for side in found)
+        sides = self.family.queries(trace, self.path(layer, self.family.attention), self.heads, self.groups)
+        q, k = (rotated(side, self.family.rotary) for side in sides)
         return q, k, np.einsum("hik,hjk->hij", q, k) / np.sqrt(q.shape[-1])
 
     def queries(self, trace: Trace) -> Iterator[tuple[int, np.ndarray]]:
@@ -210,9 +210,9 @@ def _trace(model: nn.Module, ids: Sequence[int]) -> Trace:
     def watch(path: str) -> Callable[[Any, Any, Any], None]:
         def keep(module: nn.Module, given: tuple[Any, ...], output: Any) -> None:
             output = output[0] if isinstance(output, tuple) else output
-            for value, kept in ((given[0] if given else None, inputs), (output, outputs)):
+            for value, states in ((given[0] if given else None, inputs), (output, outputs)):
                 if torch.is_tensor(value) and value.ndim == 3:
-                    kept[path] = value[0].numpy().astype(np.float64)
+                    states[path] = value[0].numpy().astype(np.float64)
 
         return keep
 

@@ -63,9 +63,9 @@ def greedy(a: Anatomy, ids: torch.Tensor, cache: bool = True, **more) -> tuple[t
     return output.sequences, torch.stack(output.logits)
 
 
-def far(one: torch.Tensor, two: torch.Tensor) -> float:
+def far(a: torch.Tensor, b: torch.Tensor) -> float:
     """The largest difference, as a share of the largest value."""
-    return float((one - two).abs().max() / two.abs().max())
+    return float((a - b).abs().max() / b.abs().max())
 
 
 def state(a: Anatomy) -> list[object]:

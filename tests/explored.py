@@ -25,13 +25,13 @@ class Running:
         self.address = re.search(r"http\S+", self.process.stdout.readline())[0]  # type: ignore[index]
 
     def children(self) -> list[psutil.Process]:
-        found = psutil.Process(self.process.pid).children(recursive=True)
-        return [child for child in found if "spawn_main" in " ".join(child.cmdline())]
+        children = psutil.Process(self.process.pid).children(recursive=True)
+        return [child for child in children if "spawn_main" in " ".join(child.cmdline())]
 
     def stop(self) -> tuple[int, str]:
         self.process.send_signal(signal.SIGINT)
-        _, said = self.process.communicate(timeout=30)
-        return self.process.returncode, said
+        _, errors = self.process.communicate(timeout=30)
+        return self.process.returncode, errors
 
 
 class Watched:

@@ -31,11 +31,11 @@ LETTERS = "etaoinshrdlcumwfgypbvk"
 
 def once(shelf: Path, name: str, make: Callable[[Path], Any]) -> Path:
     """A thing on the shelf that all workers share, made by the first who asks."""
-    path, made = shelf / name, shelf / f"{name}.made"
+    path, marker = shelf / name, shelf / f"{name}.made"
     with FileLock(shelf / f"{name}.lock"):
-        if not made.exists():
+        if not marker.exists():
             make(path)
-            made.touch()
+            marker.touch()
     return path
 
 
@@ -45,9 +45,9 @@ def tokenizer(vocabulary: int = 97) -> tr.PreTrainedTokenizerFast:
     Counted here, not by a trainer: those break ties differently from run to run.
     """
     tokens, merges = _vocabulary(vocabulary)
-    made = Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)}, list(merges), unk_token="<unk>"))
-    made.pre_tokenizer = pre_tokenizers.Whitespace()
-    return tr.PreTrainedTokenizerFast(tokenizer_object=made, **SPECIAL)
+    tokenizer = Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)}, list(merges), unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    return tr.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **SPECIAL)
 
 
 @cache

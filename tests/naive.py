@@ -28,9 +28,9 @@ def tokenizer(words: Sequence[str], size: int = 97) -> tr.PreTrainedTokenizerFas
     special = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
     known = [*special.values(), *words]
     known += [f"w{i}" for i in range(size - len(known))]
-    made = Tokenizer(models.WordLevel({word: i for i, word in enumerate(known)}, unk_token="<unk>"))
-    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return tr.PreTrainedTokenizerFast(tokenizer_object=made, **special)
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(known)}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return tr.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)
 
 
 def specimen(name: str, words: Sequence[str] = ()) -> Anatomy:

@@ -92,8 +92,8 @@ def test_gaussian_weights_make_what_the_law_says(ordinary):
     for side, law in ((tokens.z, scales.normed[0, 0]), (tokens.x, scales.bare[0, 0])):
         squares = []
         for _ in range(200):
-            one, other = side[torch.randperm(len(side), generator=draw)[:64]].float().chunk(2)
-            q, k = (rows @ torch.randn(d, 16, generator=draw) / d**0.5 for rows in (one, other))
+            queries, keys = side[torch.randperm(len(side), generator=draw)[:64]].float().chunk(2)
+            q, k = (rows @ torch.randn(d, 16, generator=draw) / d**0.5 for rows in (queries, keys))
             squares.append(float((q @ k.T).square().mean()) / 16)
         # 200 draws of isotropic rows: three standard errors are about 5 %.
         assert np.mean(squares) == pytest.approx(law, rel=0.08)

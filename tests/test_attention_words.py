@@ -143,9 +143,9 @@ def test_every_limit_of_the_rise_with_depth(slope, untrained, early, verdict):
 
 
 def test_the_share_of_heads_counts_what_is_significant_and_large():
-    excess, found = np.array([[0.2, 0.2], [0.01, 0.2]]), np.array([[True, False], [True, True]])
-    assert reach(excess, found, 0.05) == 0.5
-    by_relation = np.stack([excess, 0 * excess], -1), np.stack([found, found], -1)
+    excess, beyond_chance = np.array([[0.2, 0.2], [0.01, 0.2]]), np.array([[True, False], [True, True]])
+    assert reach(excess, beyond_chance, 0.05) == 0.5
+    by_relation = np.stack([excess, 0 * excess], -1), np.stack([beyond_chance, beyond_chance], -1)
     assert reach(*by_relation, 0.05) == 0.5
 
 
@@ -177,7 +177,7 @@ def ordinary() -> Evidence:
 def test_findings_are_complete(ordinary, probe):
     finding = probe().conclude(ordinary)
     claim = finding.claim
-    assert all((claim.statement, claim.source, claim.definition, claim.control, claim.rule))
+    assert all((claim.statement, claim.source, claim.question, claim.definition, claim.control, claim.rule))
     assert finding.quantities and finding.more_tables and finding.notes
     assert RANDOM in [control.name for control in finding.controls]
     assert finding.n > 0

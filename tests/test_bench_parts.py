@@ -44,8 +44,8 @@ def test_a_part_that_fails_or_comes_too_late_is_named_and_the_rest_is_built():
 def test_what_a_part_adds_to_a_step_is_its_excess_as_often_as_the_model_has_it():
     step, norm = Part("step", "step", "smoke"), Part("norm", "sphere", "smoke")
     heads, other = Part("heads", "block", "smoke"), Part("norm", "sphere", "cpu")
-    found = {"ms": 3.0, "reference_ms": 1.0}
-    facts = {step.label: {"ms": 100.0}} | {part.label: dict(found) for part in (norm, heads, other)}
+    times = {"ms": 3.0, "reference_ms": 1.0}
+    facts = {step.label: {"ms": 100.0}} | {part.label: dict(times) for part in (norm, heads, other)}
     BENCH["with_shares"](facts, [step, norm, heads, other])
     assert facts[norm.label]["added_share_of_step"] == pytest.approx(0.02 * (2 * SMOKE.layers + 1))
     assert facts[heads.label]["added_share_of_step"] == pytest.approx(0.02 * SMOKE.layers)

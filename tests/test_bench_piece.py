@@ -43,8 +43,8 @@ def test_arms_of_two_studies_go_on_and_a_failure_costs_no_other(text, asked, mon
     for task in (({}, studies["metric"], broken), ({}, studies["layout"], plain), None):
         tasks.put(task)
     PIECE["worker"](tasks, 7)
-    said = capsys.readouterr().out
-    assert "metric:cosine failed" in said and "no score 'no such score'" in said and "nothing left" in said
+    output = capsys.readouterr().out
+    assert "metric:cosine failed" in output and "no score 'no such score'" in output and "nothing left" in output
     # The plain model of the other study is the same model.
     rows = read_runs(asked.out / "layout-smoke")
     assert len(rows) == 3

@@ -12,6 +12,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import folders
 import pytest
 import torch
 from command import refused, run, works
@@ -30,7 +31,7 @@ from armillary.results.calibration.aims import agreement, aims, by_text, turned,
 from armillary.results.calibration.calibration_file import calibration_json, read_calibration, shipped
 from armillary.results.calibration.counts import Calibration, count_runs, in_words, joined
 from armillary.results.calibration.rate_tables import planted_table, rates_table, seeds_table, untrained_table
-from armillary.results.claim import Claim
+from armillary.results.claim import Claim, Rewording, RuleChange
 from armillary.run import survey
 from armillary.specimens import planted as planted_module
 from armillary.specimens import untrained as untrained_module
@@ -237,11 +238,11 @@ def test_what_a_run_raises_becomes_its_error():
 
 def test_progress_says_how_long_is_left(tmp_path, monkeypatch):
     fake(monkeypatch)
-    told = []
-    calibrate(SMALL, tmp_path, tell=lambda done, total, left: told.append((done, total, left)))
-    assert [done for done, _, _ in told] == list(range(9))
-    assert all(total == 8 for _, total, _ in told)
-    assert math.isnan(told[0][2]) and told[-1][2] == 0 and all(left >= 0 for _, _, left in told[1:])
+    reports = []
+    calibrate(SMALL, tmp_path, tell=lambda done, total, left: reports.append((done, total, left)))
+    assert [done for done, _, _ in reports] == list(range(9))
+    assert all(total == 8 for _, total, _ in reports)
+    assert math.isnan(reports[0][2]) and reports[-1][2] == 0 and all(left >= 0 for _, _, left in reports[1:])
 
 
 # Folders and settings that cannot be
@@ -490,6 +491,14 @@ def test_what_is_said_of_a_claim(tmp_path):
     for name in ("definition", "control", "rule"):
         assert claim_lines(calibration, "plain.two", replace(claim, **{name: "another"})) == [*lines, earlier]
     assert claim_lines(calibration, "plain.two", replace(claim, statement="another")) == lines
+    assert claim_lines(calibration, "plain.two", replace(claim, question="What?")) == lines
+    # Other words for the same rule leave its numbers standing; words that are not listed, or a change since, do not.
+    listed = replace(claim, rule="another", rewordings=(Rewording("2026-11-18", claim.rule_digest, 0),))
+    assert claim_lines(calibration, "plain.two", listed) == lines
+    assert claim_lines(replace(calibration, rules={"plain.two": "unlisted"}), "plain.two", listed)[-1] == earlier
+    since = replace(listed, changes=(RuleChange("2026-11-19", "a reason"),))
+    assert claim_lines(calibration, "plain.two", since)[-1] == earlier
+    assert claim_lines(replace(calibration, rules={}), "plain.two", listed)[-1] == earlier
     assert claim_lines(calibration, "another", claim) == []
 
 
@@ -571,9 +580,9 @@ def test_planted_runs(tmp_path, monkeypatch):
     study = CalibrationStudy(untrained=0, seeds=0, planted=1, claims=("sphere.radius",))
     calibration, _ = calibrate(study, tmp_path)
     assert not calibration.errors
-    found = calibration.planted("radius, a large ε")
-    assert {strength: counts.n for strength, counts in found.items()} == {0.25: 1, 0.5: 1, 0.75: 1, 1.0: 1}
-    assert found[1.0].of("refuted") == 1
+    strengths = calibration.planted("radius, a large ε")
+    assert {strength: counts.n for strength, counts in strengths.items()} == {0.25: 1, 0.5: 1, 0.75: 1, 1.0: 1}
+    assert strengths[1.0].of("refuted") == 1
     assert aims(calibration)[1].met
 
 
@@ -591,8 +600,8 @@ def test_the_command(tmp_path, monkeypatch):
     # On a busy machine it says how far it is; here nothing may be on standard error.
     monkeypatch.setattr(sys.modules["armillary.cli.calibrate"], "LINE_EVERY_S", math.inf)
     done = works("calibrate", "--out", tmp_path / "c", *FEW, "--tokens", 1200, "--workers", 1)
-    told = " ".join(done.stdout.split())
-    assert "2 untrained models (gpt of 1 layer and width 16, llama of" in told and "sphere.plane" in told
+    output = " ".join(done.stdout.split())
+    assert "2 untrained models (gpt of 1 layer and width 16, llama of" in output and "sphere.plane" in output
     calibration = read_calibration(tmp_path / "c")
     assert not calibration.errors and calibration.runs == 2
     radius = calibration.untrained("sphere.radius")
@@ -637,11 +646,11 @@ def test_workers_give_the_same(tmp_path):
     calibrate(CalibrationStudy(untrained=2, seeds=0, planted=0, tokens=(1200,), claims=claims), tmp_path / "one")
     options = [*FEW[:-1], ",".join(claims), "--tokens", 1200, "--workers", 2, "--out", tmp_path / "two"]
     subprocess.run([sys.executable, "-m", "armillary", "calibrate", *map(str, options)], check=True)
-    one, two = (RunsFile(tmp_path / name).runs for name in ("one", "two"))
-    assert one.keys() == two.keys() and len(one) == 2
-    for key, measured in one.items():
+    first, second = (RunsFile(tmp_path / name).runs for name in ("one", "two"))
+    assert first.keys() == second.keys() and len(first) == 2
+    for key, measured in first.items():
         assert not measured.error
-        assert two[key].claims == measured.claims
+        assert second[key].claims == measured.claims
 
 
 @pytest.mark.slow
@@ -654,12 +663,12 @@ def test_ctrl_c_keeps_finished_runs_and_leaves_no_process(tmp_path):
             time.sleep(0.2)
         # As a terminal does: to the whole group.
         os.killpg(process.pid, signal.SIGINT)
-        _, told = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert told.endswith("armillary: interrupted; finished runs are kept, and the same command goes on.\n")
-    assert "Traceback" not in told
-    kept = RunsFile(tmp_path)
-    assert 0 < len(kept.runs) < 40 and not kept.damaged
+    assert errors.endswith("armillary: interrupted; finished runs are kept, and the same command goes on.\n")
+    assert "Traceback" not in errors
+    stored = RunsFile(tmp_path)
+    assert 0 < len(stored.runs) < 40 and not stored.damaged
     ends = time.monotonic() + 20
     while _lives(process.pid):
         assert time.monotonic() < ends
@@ -688,8 +697,8 @@ def test_a_claim_says_how_often_it_was_right(monkeypatch):
     assert calibration is not None
     claim = next(iter(calibration.kinds))
     # Words wrap at the width of the terminal.
-    told = " ".join(works("claims", claim).stdout.split())
-    assert "calibrated on " in told and " untrained models: supported " in told
+    output = " ".join(works("claims", claim).stdout.split())
+    assert "calibrated on " in output and " untrained models: supported " in output
     monkeypatch.setattr(
         "armillary.results.calibration.calibration_file.shipped", lambda: replace(calibration, rules={})
     )
@@ -709,16 +718,16 @@ def _calibration(verdicts: dict[str, dict[str, str]], rules_version: str = "2") 
     )
 
 
-def test_a_verdict_that_turns_with_the_text_says_so_in_its_reading(monkeypatch):
+def test_a_verdict_that_turns_with_the_text_says_so_in_its_reading(monkeypatch, tmp_path):
     turns = _calibration({
         "sphere.radius": {"sample": "supported", "books": "refuted"},
         "sphere.plane": {"sample": "refuted", "books": "refuted"},
     })  # fmt: skip
-    told = "This verdict can turn with the text (m: supported on sample, refuted on books)."
+    sentence = "This verdict can turn with the text (m: supported on sample, refuted on books)."
     known = {claim.id: claim for claim in list_claims()}
 
     radius = known["sphere.radius"]
-    assert turning(turns, radius, "refuted") == told
+    assert turning(turns, radius, "refuted") == sentence
     assert (
         turning(turns, known["sphere.plane"], "refuted") == turning(turns, replace(radius, rule="new"), "refuted") == ""
     )
@@ -728,8 +737,9 @@ def test_a_verdict_that_turns_with_the_text_says_so_in_its_reading(monkeypatch):
     lacking = _calibration({"sphere.radius": {"sample": "supported", "books": "undecided"}})
     assert turning(lacking, radius, "supported") == ""
     monkeypatch.setattr("armillary.growing_survey.shipped", lambda: turns)
-    radius, plane = survey("builtin:gpt", claims="sphere.radius,sphere.plane", tokens=1500, progress=False)
-    assert radius.reading.endswith(told) and told not in plane.reading
+    model = str(folders.model_folder("gpt2", tmp_path / "gpt2"))
+    radius, plane = survey(model, claims="sphere.radius,sphere.plane", tokens=1500, progress=False)
+    assert radius.reading.endswith(sentence) and sentence not in plane.reading
 
 
 def test_joined_calibrations():
@@ -775,6 +785,14 @@ def test_planted_models_alone_can_be_joined():
     early, late = calibration("supported", 3, 2), calibration("refuted", 0, 0)
     with pytest.raises(OutputError, match=r"a\.a: the rule was changed since the whole study"):
         joined(early, replace(late, rules={"a.a": "another"}))
+    # The same rule in other words is no change, once both have the digest of today's words.
+    first = Claim("a.a", "A", "statement", "S1", "definition", "control", "rule")
+    now = replace(first, rule="other words", rewordings=(Rewording("2026-11-18", first.rule_digest, 0),))
+    before, after = (replace(c, rules={"a.a": r.rule_digest}) for c, r in ((early, first), (late, now)))
+    with pytest.raises(OutputError, match="the rule was changed"):
+        joined(before, after)
+    assert joined(before.in_words_of([now]), after.in_words_of([now])).rules == {"a.a": now.rule_digest}
+    assert before.in_words_of([replace(now, rewordings=())]).rules == {"a.a": first.rule_digest}
     both = joined(early, late)
     assert {(counts.part, *counts.verdicts.items()) for counts in both.counts} == {
         ("untrained", ("supported", 2)), ("untrained", ("supported", 1)), ("seeds", ("supported", 2)),

@@ -16,7 +16,7 @@ from armillary.results.compare.similarity import Similarity, SimilarityMaps
 from armillary.results.store import read_survey, write_survey
 from armillary.views.compare.comparison import _few_lines, comparison_json, comparison_text
 from armillary.views.compare.comparison_page import comparison_page
-from armillary.views.text.progress import Bar
+from armillary.views.text.progress import Bar, time_range
 
 
 def with_loss(nats, tokens=(100,) * 10, size=(400,) * 10, text="same", **changes):
@@ -26,12 +26,12 @@ def with_loss(nats, tokens=(100,) * 10, size=(400,) * 10, text="same", **changes
 def claims(*moves):
     """A survey of one claim per number, each with an interval of 0.04 over 25 documents."""
     base = survey()
-    found = []
+    findings = []
     for place, value in enumerate(moves):
         claim = replace(base.findings[0].claim, id=f"claim.{place}")
         number = Statistic("share", value, value - 0.02, value + 0.02)
-        found.append(replace(base.findings[0], claim=claim, statistic=number, table=Table((), ()), quantities=()))
-    return replace(base, findings=tuple(found), text=replace(base.text, documents=25))
+        findings.append(replace(base.findings[0], claim=claim, statistic=number, table=Table((), ()), quantities=()))
+    return replace(base, findings=tuple(findings), text=replace(base.text, documents=25))
 
 
 # ---- the loss -------------------------------------------------------------------------------------------
@@ -40,23 +40,26 @@ def claims(*moves):
 def test_the_loss_comes_first_and_is_paired_by_documents():
     rng = np.random.default_rng(0)
     nats = 300 + 40 * rng.normal(size=10)
-    made = compare(with_loss(nats), with_loss(nats + 5 + 0.1 * rng.normal(size=10)))
-    assert made.loss is not None and made.loss.paired
-    assert made.loss.unit == "nats per token"
-    assert made.loss.difference.value == pytest.approx(0.05, abs=0.005)
-    assert made.loss.difference.low > 0.04, "documents differ by far more than the models: only pairing sees it"
-    said = comparison_text(made)
-    assert said.index("The loss rose") < said.index("attention.cosine")
+    comparison = compare(with_loss(nats), with_loss(nats + 5 + 0.1 * rng.normal(size=10)))
+    assert comparison.loss is not None and comparison.loss.paired
+    assert comparison.loss.unit == "nats per token"
+    assert comparison.loss.difference.value == pytest.approx(0.05, abs=0.005)
+    assert comparison.loss.difference.low > 0.04, "documents differ by far more than the models: only pairing sees it"
+    text = comparison_text(comparison)
+    assert text.index("The loss rose") < text.index("attention.cosine")
     same = compare(with_loss(nats), with_loss(nats + rng.normal(size=10)))
     assert "The loss is not distinguished" in comparison_text(same)
+    assert "The loss is the same in every document: 3.0" in " ".join(
+        comparison_text(compare(with_loss(nats), with_loss(nats))).split()
+    )
 
 
 def test_other_tokenizers_are_compared_in_bits_per_byte():
     a = with_loss([200.0, 210.0, 190.0], (100,) * 3, (400,) * 3)
     b = with_loss([220.0, 230.0, 210.0], (130,) * 3, (400,) * 3)
-    made = compare(a, b)
-    assert made.loss is not None and (made.loss.unit, made.loss.paired) == ("bits per byte", True)
-    assert made.loss.a.value == pytest.approx(600 / math.log(2) / 1200)
+    comparison = compare(a, b)
+    assert comparison.loss is not None and (comparison.loss.unit, comparison.loss.paired) == ("bits per byte", True)
+    assert comparison.loss.a.value == pytest.approx(600 / math.log(2) / 1200)
     other = compare(a, with_loss([220.0] * 3, (130,) * 3, (410,) * 3, "other"))
     assert other.loss is not None and not other.loss.paired
     assert compare(survey(), survey()).loss is None
@@ -67,7 +70,11 @@ def test_the_interval_of_a_ratio_covers_as_often_as_it_says():
     rng, hits = np.random.default_rng(1), 0
     for _ in range(1000):
         size = rng.integers(50, 150, 20)
-        hits += 0 <= 3.0 - (found := ratio(3.0 * size + 30 * rng.normal(size=20), size)).low <= found.high - found.low
+        hits += (
+            0
+            <= 3.0 - (interval := ratio(3.0 * size + 30 * rng.normal(size=20), size)).low
+            <= interval.high - interval.low
+        )
     assert 930 <= hits <= 970
 
 
@@ -81,12 +88,12 @@ def test_the_loss_is_stored(tmp_path):
 
 def test_the_ten_largest_changes_are_ranked_by_effect_size():
     moves = [0.5 + 0.05 * step for step in range(13)]
-    made = compare(claims(*[0.5] * 13), claims(*moves))
-    shifts = made.shifts
+    comparison = compare(claims(*[0.5] * 13), claims(*moves))
+    shifts = comparison.shifts
     assert [shift.pair.id for shift in shifts] == [f"claim.{place}" for place in range(12, 2, -1)]
     spread = 0.04 / (2 * 1.96) * 5
     assert shifts[0].effect == pytest.approx(0.6 / spread, rel=1e-4)
-    assert "1. claim.12: share rose from 0.500 to 1.10" in " ".join(comparison_text(made).split())
+    assert "1. claim.12: share rose from 0.500 to 1.10" in " ".join(comparison_text(comparison).split())
     assert compare(claims(0.5, 0.6), claims(0.5, 0.6)).shifts == ()
 
 
@@ -95,8 +102,8 @@ def test_a_column_is_told_by_what_it_means():
     heads = [f"L{i}H{j}" for i in range(4) for j in range(2)]
     a, b = survey(0.0, heads=heads), survey(0.1, "tuned", heads=heads)
     b = replace(b, findings=(replace(b.findings[0], statistic=a.findings[0].statistic),))
-    said = " ".join(comparison_text(compare(a, b)).split())
-    assert "attention.cosine: what r2 means (column r2) rose in 8 of 8 rows" in said
+    text = " ".join(comparison_text(compare(a, b)).split())
+    assert "attention.cosine: what r2 means (column r2) rose in 8 of 8 rows" in text
     turned = [replace(s, findings=(replace(s.findings[0], statistic=replace(s.findings[0].statistic, unit="°")),))
               for s in (a, survey(0.1, "tuned", heads=heads))]  # fmt: skip
     assert "rose from 0.500 to 0.600° (" in " ".join(comparison_text(compare(*turned)).split())
@@ -129,17 +136,17 @@ def test_rounding_is_no_change():
 
 
 def test_claims_without_a_change_are_named_in_one_line():
-    made = compare(claims(0.5, 0.5), claims(0.5, 0.9))
-    assert "No difference found in claim.0" in comparison_text(made)
-    assert "No difference found" not in comparison_text(made, full=True)
+    comparison = compare(claims(0.5, 0.5), claims(0.5, 0.9))
+    assert "No difference found in claim.0" in comparison_text(comparison)
+    assert "No difference found" not in comparison_text(comparison, full=True)
 
 
 def test_layers_meet_at_the_same_relative_depth():
     def deep(layers, shift=0.0):
         rows = [(f"L{i}.ln1", v := i / (layers - 1) + shift, v - 0.01, v + 0.01) for i in range(layers)]
         table = Table((Column("site", ""), *COLUMNS[1:4]), tuple(rows))
-        made = survey(table=table, quantities=())
-        return replace(made, model=replace(made.model, layers=layers))
+        measured = survey(table=table, quantities=())
+        return replace(measured, model=replace(measured.model, layers=layers))
 
     for a, b, names in ((3, 7, ["L0.ln1", "L1.ln1 ↔ L3.ln1", "L2.ln1 ↔ L6.ln1"]),):
         pair = only(compare(deep(a), deep(b)))
@@ -159,11 +166,11 @@ def test_likeness_is_one_for_a_turned_copy_and_chance_for_noise():
     turned = 3 * x @ np.linalg.qr(rng.normal(size=(12, 12)))[0] + 7
     noise = rng.normal(size=(80, 400))
     for measure in (cka, mutual_neighbours):
-        made = measure([x], [turned, noise], permutations=100)
-        assert made.calibrated[0, 0] == pytest.approx(1, abs=1e-5)
-        assert made.p[0, 0] < 0.02
-        assert made.calibrated[0, 1] < 0.1
-        assert made.score[0, 1] < 0.3, "width alone makes nothing alike"
+        similarity = measure([x], [turned, noise], permutations=100)
+        assert similarity.calibrated[0, 0] == pytest.approx(1, abs=1e-5)
+        assert similarity.p[0, 0] < 0.02
+        assert similarity.calibrated[0, 1] < 0.1
+        assert similarity.score[0, 1] < 0.3, "width alone makes nothing alike"
 
 
 def test_unrelated_streams_pass_for_alike_in_one_case_of_twenty():
@@ -177,10 +184,10 @@ def test_the_map_of_likeness_is_in_every_form():
     layers = (("L0.resid_pre", "L0.resid_post"), ("L0.resid_pre", "L0.resid_post", "L1.resid_post"))
     score = np.array([[0.9, 0.2, 0.1], [0.2, 0.5, 0.8]])
     entry = SimilarityMaps("CKA", "linear CKA", score, np.full((2, 3), 0.1), 0.9, 0.2)
-    made = compare(survey(), survey(0.1, "tuned"), similarity=Similarity(layers, 64, (entry,)))
-    assert "CKA 0.83 in the median layer, lowest 0.78 at L0.resid_post" in " ".join(comparison_text(made).split())
-    assert '"similarity"' in comparison_json(made)
-    page = comparison_page(made)
+    comparison = compare(survey(), survey(0.1, "tuned"), similarity=Similarity(layers, 64, (entry,)))
+    assert "CKA 0.83 in the median layer, lowest 0.78 at L0.resid_post" in " ".join(comparison_text(comparison).split())
+    assert '"similarity"' in comparison_json(comparison)
+    page = comparison_page(comparison)
     assert "How alike are the streams" in page and 'id="changes"' in page
 
 
@@ -199,7 +206,7 @@ def test_one_bar_runs_over_all_stages_and_lines_are_rare():
             bar.advance(1)
             shares.append(bar.share)
     assert shares == pytest.approx([0.1 * step for step in range(1, 11)])
-    assert lines[0] == "armillary: 20%, 1 min 20 s left: reading"
+    assert lines[0] == "armillary: 20%, 40 s to 2 min left: reading"
     assert len(lines) == 5, "a line every 15 seconds at most"
 
 
@@ -214,19 +221,52 @@ def test_a_claim_under_way_counts_and_is_not_counted_twice():
     assert bar.share == pytest.approx(0.4)
 
 
-def test_the_time_left_settles_after_a_stage_that_took_longer_than_expected():
+# The seconds that each hundredth of a task takes.
+PACES = {
+    "as expected": [2.0] * 100,
+    "a first stage that takes five times as long": [10.0] * 10 + [2.0] * 90,
+    "a first stage that takes a third": [0.7] * 12 + [2.0] * 88,
+    "every second stage is twice as long": ([1.0] * 5 + [2.0] * 5) * 10,
+    "load from a third on": [1.0] * 33 + [2.0] * 67,
+}
+
+
+def watched(paces: list[float]) -> list[tuple[float, float, tuple[float, float] | None]]:
+    """After each hundredth: the share that is done, the true time left, and what the bar says."""
     now = [0.0]
     bar = Bar(clock=lambda: now[0])
-    bar.expect({"reading": 10.0, "concluding": 90.0})
-    estimates = []
-    for stage, seconds in (("reading", 50.0), ("concluding", 90.0)):
-        bar.start(stage, 100)
-        for _ in range(100):
-            now[0] += seconds / 100
-            bar.advance(1)
-            estimates.append((140.0 - now[0], bar.seconds_left))
-    late = [(true, told) for true, told in estimates[130:] if true > 1]
-    assert all(told is not None and abs(told - true) < 0.02 * true + 1e-9 for true, told in late)
+    bar.expect({"all": 100.0})
+    bar.start("all", 100)
+    record = []
+    for pace in paces:
+        now[0] += pace
+        bar.advance(1)
+        record.append((bar.share, sum(paces) - now[0], bar.seconds_left))
+    return record
+
+
+@pytest.mark.parametrize("what", PACES)
+def test_the_time_left_is_a_range_that_holds_the_truth(what):
+    record = [(share, true, range_) for share, true, range_ in watched(PACES[what]) if true > 10]
+    assert all(range_ is None for share, _, range_ in record if share < 0.0999), "the first stages say too little"
+    ranges = [(share, true, *range_) for share, true, range_ in record if range_ is not None]
+    assert len(ranges) >= 80
+    # Before it begins, load is known to nobody.
+    known = [entry for entry in ranges if entry[0] > 0.4 or "load" not in what]
+    held = [low <= true <= high for _, true, low, high in known]
+    assert sum(held) >= 0.9 * len(held), [entry for entry, fine in zip(known, held, strict=True) if not fine]
+
+
+def test_the_time_left_settles():
+    """The nearer the end, the narrower; near the end of a steady task one number is said."""
+    widths = [range_[1] / range_[0] for _, true, range_ in watched(PACES["as expected"]) if range_ and true > 10]
+    assert widths == sorted(widths, reverse=True)
+    middle = next(range_ for share, _, range_ in watched(PACES["as expected"]) if share >= 0.85)
+    assert middle is not None and time_range(*middle) == "about 30 s"
+
+
+def test_nothing_is_said_of_the_time_left_in_the_first_seconds():
+    assert all(range_ is None for *_, range_ in watched([0.1] * 95)), "the task takes less than ten seconds"
 
 
 # ---- failed runs ----------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Every probe: its claim is planted both ways, its finding is complete, and poor text decides nothing."""
 
 import math
+import re
 from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar
@@ -12,7 +13,9 @@ from tiny import tiny
 
 from armillary.anatomy.read import read
 from armillary.geometry.projection import installed
-from armillary.probes import PROBES
+from armillary.lab.study.conclusions.lab_claims import LAB_CLAIMS
+from armillary.lab.study.generalise import GENERALISE
+from armillary.probes import PROBES, claims
 from armillary.probes.attention.qk_subjects import QuerySubjects
 from armillary.probes.attention.two_views import TwoViews
 from armillary.probes.instruments.words import WORDS
@@ -25,6 +28,8 @@ from armillary.specimens.models.bag import bag, gaussian
 from armillary.specimens.models.texts import corpus
 from armillary.specimens.planted import CASES
 from armillary.views.text.quoting import show_text
+
+VERDICT_WORDS = ("Supported", "Refuted", "Qualified", "Undecided")
 
 
 def test_every_claim_is_planted_both_ways():
@@ -44,18 +49,43 @@ def test_every_case_has_a_name_of_its_own_and_is_tried_where_it_matters():
 def test_texts_of_claims_are_shown_as_they_are():
     """A letter with a combining mark makes a terminal's text one that is isolated by invisible characters."""
     for claim in (probe.claim for probe in PROBES):
-        for text in (claim.statement, claim.source, claim.definition, claim.control, claim.rule):
-            assert show_text(text) == text, claim.id
+        texts = (claim.statement, claim.source, claim.question, claim.definition, claim.control, claim.rule)
+        for line in (line for text in texts for line in text.split("\n")):
+            assert line and show_text(line) == line, claim.id
+
+
+def test_every_rule_says_on_lines_of_their_own_what_decides():
+    """One line or more of what is compared, then a line for each verdict: nobody has to look for it in a paragraph."""
+    for claim in (*(probe.claim for probe in PROBES), *(entry.claim for entry in (*LAB_CLAIMS, GENERALISE))):
+        first, *lines = claim.rule.split("\n")
+        starts = [line.split()[0] for line in lines]
+        assert first.split()[0] not in VERDICT_WORDS, claim.id
+        assert {"Supported", "Refuted"} <= set(starts), claim.id
+
+
+def test_every_question_has_at_most_two_sentences():
+    for claim in (*(probe.claim for probe in PROBES), *(entry.claim for entry in (*LAB_CLAIMS, GENERALISE))):
+        assert 1 <= len(re.findall(r"[.?!](?:\s|$)", claim.question)) <= 2, claim.id
+        assert "?" in claim.question, claim.id
 
 
 def test_rules_say_what_refutes():
     rules = {probe.claim.id: probe.claim.rule for probe in PROBES}
-    assert (
-        "refuted if it lies below what untrained models reach, below the upper end of random partitions"
-        in (rules["heads.regions"])
-    )
+    refutes = "Refuted if it lies below what untrained models reach, or below the upper end of random partitions."
+    assert refutes in rules["heads.regions"]
     assert "wide interval that must not refute" in rules["ffn.write"]
     assert "There are no untrained twins" in rules["heads.emerge"]
+
+
+def test_earlier_words_of_a_rule_are_no_words_of_today():
+    """A rewording names a digest; one that names today's, or a time after the last change, says nothing."""
+    for claim in claims():
+        words = [entry.before for entry in claim.rewordings]
+        assert len({*words, claim.rule_digest}) == len(words) + 1, claim.id
+        for entry in claim.rewordings:
+            assert re.fullmatch("[0-9a-f]{12}", entry.before) and entry.changes <= len(claim.changes), claim.id
+            assert claim.same_rule(entry.before) == (entry.changes == len(claim.changes)), claim.id
+        assert claim.same_rule(claim.rule_digest) and not claim.same_rule("0" * 12)
 
 
 def test_every_claim_has_an_id_of_its_own():
@@ -89,7 +119,7 @@ def test_findings_are_complete(ordinary, probe):
     assert len(finding.to_frame()) == len(finding.table.rows)
     assert all(column.meaning for column in finding.table.columns)
     claim = finding.claim
-    assert all((claim.statement, claim.source, claim.definition, claim.control, claim.rule))
+    assert all((claim.statement, claim.source, claim.question, claim.definition, claim.control, claim.rule))
     first = finding.table.columns[0].name
     rows = {
         "site": ordinary.sites,

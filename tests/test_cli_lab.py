@@ -45,11 +45,11 @@ def smoke(tmp_path_factory):
 
 def test_the_smoke_preset(smoke):
     out, printed, _ = smoke
-    said = SHOWN.fullmatch(printed)
-    assert said and said["out"] == str(out) and said["steps"] == "200"
-    assert float(said["first"]) == pytest.approx(math.log(1024), abs=0.15), "an untrained model knows nothing"
-    assert float(said["last"]) < 5.6
-    assert float(said["after"]) < 3.0 < 3.5 < float(said["before"])
+    shown = SHOWN.fullmatch(printed)
+    assert shown and shown["out"] == str(out) and shown["steps"] == "200"
+    assert float(shown["first"]) == pytest.approx(math.log(1024), abs=0.15), "an untrained model knows nothing"
+    assert float(shown["last"]) < 5.6
+    assert float(shown["after"]) < 3.0 < 3.5 < float(shown["before"])
     names = {"config.json", "log.jsonl", "model.safetensors", "recipe.json", "steps", "tokenizer.json", "tokens"}
     assert names < {path.name for path in out.iterdir()}
     looks = [row for row in log(out) if "valid_bits_per_byte" in row]
@@ -74,15 +74,15 @@ def test_the_training_is_drawn(smoke, tmp_path):
 
 def test_the_exam(smoke):
     out, _, printed = smoke
-    found = json.loads((out / "exam.json").read_text("utf-8"))
-    assert re.search(rf"bits per byte, the run's held-out text +{found['bits_per_byte']:.4f}\n", printed)
-    assert found["bits_per_byte"] < 3.1
-    assert found["lens"]["depths"] == ["L0.resid_pre", "L0.resid_post", "L1.resid_post"]
-    assert found["lens"]["nats"][-1] < found["lens"]["nats"][0]
-    assert len(found["samples"]) == len(laboratory.PROMPTS) and all(
-        text.startswith(prompt) for text, prompt in zip(found["samples"], laboratory.PROMPTS, strict=True)
+    exam = json.loads((out / "exam.json").read_text("utf-8"))
+    assert re.search(rf"bits per byte, the run's held-out text +{exam['bits_per_byte']:.4f}\n", printed)
+    assert exam["bits_per_byte"] < 3.1
+    assert exam["lens"]["depths"] == ["L0.resid_pre", "L0.resid_post", "L1.resid_post"]
+    assert exam["lens"]["nats"][-1] < exam["lens"]["nats"][0]
+    assert len(exam["samples"]) == len(laboratory.PROMPTS) and all(
+        text.startswith(prompt) for text, prompt in zip(exam["samples"], laboratory.PROMPTS, strict=True)
     )
-    assert {"education", "woman"} & set(found["nouns_split"]) and "time" not in found["nouns_split"]
+    assert {"education", "woman"} & set(exam["nouns_split"]) and "time" not in exam["nouns_split"]
 
 
 def test_the_card(smoke, monkeypatch):
@@ -104,19 +104,19 @@ def test_the_card(smoke, monkeypatch):
 def test_a_quick_run_with_everything_said(text, tmp_path):
     command = ("lab", "train", "--text", text, "--heldout", text, "--out", tmp_path / "run", *QUICK)
     more = ("--architecture", "llama", "--rate", 0.01, "--seed", 5, "--device", "cpu")
-    said = SHOWN.fullmatch(works(*command, *more).stdout)
-    assert said and said["steps"] == "6"
+    shown = SHOWN.fullmatch(works(*command, *more).stdout)
+    assert shown and shown["steps"] == "6"
     recipe = json.loads((tmp_path / "run" / "recipe.json").read_text())["recipe"]
     wanted = {"architecture": "llama", "steps": 6, "batch": 4, "vocabulary": 300, "rate": 0.01, "seed": 5}
     assert wanted.items() <= recipe.items()
-    assert works(*command, *more).stdout == said[0], "a finished run is not trained again"
+    assert works(*command, *more).stdout == shown[0], "a finished run is not trained again"
 
 
 def test_the_exam_beside_an_n_gram(text, tmp_path):
     works("lab", "train", "--text", text, "--out", tmp_path / "run", *QUICK)
-    found = json.loads(works("lab", "exam", tmp_path / "run", "--text", text, "--training", text, "--json").stdout)
-    assert found == json.loads((tmp_path / "run" / "exam.json").read_text("utf-8"))
-    assert found["kneser_ney"] < found["bits_per_byte"], "the n-gram knows this very text, the model hardly any"
+    exam = json.loads(works("lab", "exam", tmp_path / "run", "--text", text, "--training", text, "--json").stdout)
+    assert exam == json.loads((tmp_path / "run" / "exam.json").read_text("utf-8"))
+    assert exam["kneser_ney"] < exam["bits_per_byte"], "the n-gram knows this very text, the model hardly any"
 
 
 def test_a_bar_is_shown_on_a_terminal_and_only_there(text, tmp_path, monkeypatch):
@@ -251,18 +251,18 @@ def gpt2(tmp_path):
 def test_an_exam_is_quiet_and_its_samples_are_inert(gpt2, text, monkeypatch):
     config = gpt2 / "tokenizer_config.json"
     config.write_text(json.dumps({**json.loads(config.read_text()), "model_max_length": 64}))
-    said: list[logging.LogRecord] = []
+    records: list[logging.LogRecord] = []
     handler = logging.Handler()
-    monkeypatch.setattr(handler, "emit", said.append)
+    monkeypatch.setattr(handler, "emit", records.append)
     monkeypatch.setattr("armillary.lab.exam.samples", lambda *args: ["one\ntwo\x1b[2J\x07\r\u202ethree"])
     logger = logging.getLogger("transformers")
     logger.addHandler(handler)
     try:
         printed = works("lab", "exam", gpt2, "--text", text).stdout
         assert printed.endswith("\none\ntwo⟨1B⟩[2J⟨07⟩␍⟨202E⟩three\n")
-        assert not said
+        assert not records
         folders.tr.AutoTokenizer.from_pretrained(gpt2).encode("the " * 100)
-        assert "longer than the specified maximum" in said[0].getMessage(), "control: it would have been said"
+        assert "longer than the specified maximum" in records[0].getMessage(), "control: it would have been said"
     finally:
         logger.removeHandler(handler)
 

@@ -57,8 +57,8 @@ def workers():
         # Dask would ask for modules of its own only.
         patch.setattr("distributed.utils._forkserver_preload_set", True)
         prepare(["distributed", "armillary.survey_states", "transformers.models.gpt2.modeling_gpt2"])
-        with cluster.cluster_of("local:2") as found:
-            yield found
+        with cluster.cluster_of("local:2") as workers:
+            yield workers
 
 
 def survey(model, **more):
@@ -98,7 +98,7 @@ def test_a_worker_that_is_killed_is_survived(model, workers, tmp_path):
     assert dead in before
     alone = gather(anatomy, evidence.corpus, [LENGTHS])
     for arm in (MODEL, SHUFFLED):
-        got, expected = (found.arrays() for found in (next(iter(evidence.states.values()))[arm], alone[LENGTHS][arm]))
+        got, expected = (state.arrays() for state in (next(iter(evidence.states.values()))[arm], alone[LENGTHS][arm]))
         assert all(torch.equal(array, got[name]) for name, array in expected.items())
     # Another took its place, or will.
     assert dead not in workers.client.run(os.getpid).values()

@@ -13,7 +13,7 @@ from typing import Any
 import folders
 import numpy as np
 import pytest
-from command import refused, works
+from command import refused, run, works
 from test_report import NASTY, Page, renamed
 
 from armillary import load
@@ -26,6 +26,7 @@ from armillary.results import (
     ModelFacts,
     Provenance,
     Quantity,
+    Rewording,
     Statistic,
     Survey,
     Table,
@@ -66,9 +67,9 @@ def survey(shift: float = 0.0, name: str = "base", heads: list[str] = HEADS, **c
     return Survey((replace(finding, **changes),), laws=(), **fields)
 
 
-def only(made: Comparison) -> Any:
-    assert len(made) == 1
-    return made.pairs[0]
+def only(comparison: Comparison) -> Any:
+    assert len(comparison) == 1
+    return comparison.pairs[0]
 
 
 # ---- when two numbers differ ----------------------------------------------------------------------------
@@ -135,13 +136,13 @@ def test_a_planted_difference_is_found_and_nothing_else() -> None:
 
 
 def test_a_survey_does_not_differ_from_itself() -> None:
-    made = compare(survey(), survey())
-    pair = only(made)
+    comparison = compare(survey(), survey())
+    pair = only(comparison)
     assert {row[-1] for row in pair.table.rows} == {"the same"}
     assert pair.tallies[0].with_interval == 6
     assert pair.changed.rows == ()
-    assert made.notes == ()
-    assert made.names == ("base (A)", "base (B)")
+    assert comparison.notes == ()
+    assert comparison.names == ("base (A)", "base (B)")
 
 
 def test_rows_are_matched_by_name_not_by_order() -> None:
@@ -153,26 +154,26 @@ def test_rows_are_matched_by_name_not_by_order() -> None:
 
 
 def test_what_has_no_counterpart_is_named() -> None:
-    made = compare(survey(), survey(heads=[*HEADS[:-1], "L2H9"]))
-    assert only(made).tallies[0].rows == 5
-    assert "only A has the head L2H1" in only(made).notes
-    assert "only B has the head L2H9" in only(made).notes
-    other = replace(only(made).b, claim=replace(only(made).claim, id="qk.axes"))
-    made = compare(survey(), replace(survey(), findings=(other,)))
-    assert len(made) == 0
-    assert "only A measured attention.cosine" in made.notes
-    assert "only B measured qk.axes" in made.notes
-    assert "No claim is in both" in str(made)
+    comparison = compare(survey(), survey(heads=[*HEADS[:-1], "L2H9"]))
+    assert only(comparison).tallies[0].rows == 5
+    assert "only A has the head L2H1" in only(comparison).notes
+    assert "only B has the head L2H9" in only(comparison).notes
+    other = replace(only(comparison).b, claim=replace(only(comparison).claim, id="qk.axes"))
+    comparison = compare(survey(), replace(survey(), findings=(other,)))
+    assert len(comparison) == 0
+    assert "only A measured attention.cosine" in comparison.notes
+    assert "only B measured qk.axes" in comparison.notes
+    assert "No claim is in both" in str(comparison)
     with pytest.raises(KeyError, match="no claim 'x' in both surveys"):
-        made["x"]
+        comparison["x"]
 
 
 def test_models_of_other_shapes_are_compared_as_wholes() -> None:
-    made = compare(survey(), survey(0.1, "deep", [*HEADS, "L3H0", "L3H1"]))
-    assert only(made).outcome == "differs"
-    assert only(made).tallies == ()
-    assert any("A has 3 layers, B 4" in note for note in made.notes)
-    assert "the table was not compared: A has 3 layers, B 4" in only(made).notes
+    comparison = compare(survey(), survey(0.1, "deep", [*HEADS, "L3H0", "L3H1"]))
+    assert only(comparison).outcome == "differs"
+    assert only(comparison).tallies == ()
+    assert any("A has 3 layers, B 4" in note for note in comparison.notes)
+    assert "the table was not compared: A has 3 layers, B 4" in only(comparison).notes
 
 
 def test_what_is_not_about_layers_or_heads_has_counterparts_in_any_model() -> None:
@@ -240,6 +241,10 @@ def test_other_statistics_rules_and_units_are_not_compared_as_if_they_were_the_s
     assert "different things" in comparison_page(compare(survey(), renamed_number))
     assert only(compare(survey(), survey(statistic=replace(base.statistic, unit="nats")))).change is None
     ruled = survey(claim=replace(base.claim, rule="another", definition="other"))
+    # The same rule in other words is the same rule, whichever of the two is the newer.
+    words = (Rewording("2026-11-18", base.claim.rule_digest, 0),)
+    reworded = survey(claim=replace(base.claim, rule="another", definition="other", rewordings=words))
+    assert not only(compare(survey(), reworded)).notes and not only(compare(reworded, survey())).notes
     assert [note.split(",")[0] for note in only(compare(survey(), ruled)).notes] == [
         "the rules differ",
         "the definitions differ",
@@ -257,7 +262,7 @@ def test_budgets_texts_thresholds_seeds_and_versions_are_compared_with_a_note() 
         thresholds={"cosine_share": 0.6, "new_one": 1},
         provenance=Provenance(1, dtype="bfloat16", versions={"torch": "2.14"}, rules_version="2"),
     )
-    said = " ".join(compare(survey(), b).notes)
+    notes = " ".join(compare(survey(), b).notes)
     for words in (
         "A read 2,500 tokens, B 8,000",
         "may differ for that reason alone",
@@ -268,8 +273,8 @@ def test_budgets_texts_thresholds_seeds_and_versions_are_compared_with_a_note() 
         "float32 and bfloat16",
         "torch 2.13 and 2.14",
     ):
-        assert words in said
-    assert "new_one" not in said, "a threshold that one version did not have moved nothing"
+        assert words in notes
+    assert "new_one" not in notes, "a threshold that one version did not have moved nothing"
 
 
 def test_surveys_are_named_by_what_tells_them_apart() -> None:
@@ -291,10 +296,10 @@ def test_another_schema_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
     assert [finding.id for finding in read] == ["attention.cosine", "qk.new"]
     assert read["attention.cosine"].table == survey().findings[0].table
     assert read["qk.new"].table.rows == ()
-    said = " ".join(notes)
-    assert "has schema 4, this version writes 3" in said
-    assert "only verdict and number could be read for qk.new" in said
-    assert "could not be read: qk.gone" in said
+    text = " ".join(notes)
+    assert "has schema 4, this version writes 3" in text
+    assert "only verdict and number could be read for qk.new" in text
+    assert "could not be read: qk.gone" in text
     same, lost = read_loosely(tmp_path / "a")
     assert (survey_json(same), lost) == (survey_json(survey()), ())
     (tmp_path / "b" / "survey.json").write_text(json.dumps({"schema": 5, "claims": "none"}))
@@ -345,8 +350,8 @@ def _restated(folder: Path, **changes: object) -> None:
 
 
 def test_the_terminal_says_numbers_rows_chance_and_rule() -> None:
-    made = compare(survey(), survey(0.1, "tuned", verdict="refuted"))
-    said = " ".join(str(made).split())
+    comparison = compare(survey(), survey(0.1, "tuned", verdict="refuted"))
+    text = " ".join(str(comparison).split())
     for words in (
         "tuned against base",
         "≠ attention.cosine ● → ✕ 0.500 [0.480, 0.520] → 0.600 [0.580, 0.620]",
@@ -358,25 +363,25 @@ def test_the_terminal_says_numbers_rows_chance_and_rule() -> None:
         "Of 1 claim 1 changed the verdict",
         "≠ the 95 % intervals do not overlap",
     ):
-        assert words in said
-    assert max(map(len, comparison_text(made, 80).splitlines())) <= 80
+        assert words in text
+    assert max(map(len, comparison_text(comparison, 80).splitlines())) <= 80
     assert "though the number did not" in reading(only(compare(survey(), survey(verdict="refuted"))))
 
 
 def test_a_claim_that_failed_on_one_side_is_compared_and_says_so() -> None:
     number = Statistic("not measured", *[float("nan")] * 3)
     failed = survey(verdict="failed", why=Why.FAILED, statistic=number, controls=(), table=Table((), ()), quantities=())
-    made = compare(survey(verdict="undecided", why=Why.TOO_LITTLE_TEXT), failed)
-    assert "undecided: too little text → failed" in " ".join(str(made).split())
-    assert "○ → !" in str(made)
-    assert only(made).outcome == "missing"
-    words = Page(comparison_page(made)).words
+    comparison = compare(survey(verdict="undecided", why=Why.TOO_LITTLE_TEXT), failed)
+    assert "undecided: too little text → failed" in " ".join(str(comparison).split())
+    assert "○ → !" in str(comparison)
+    assert only(comparison).outcome == "missing"
+    words = Page(comparison_page(comparison)).words
     assert "undecided (too little text)" in words and "! failed" in words
 
 
 def test_differences_are_drawn_by_head_with_those_that_the_intervals_show() -> None:
-    made = compare(survey(), survey(0.01, "tuned"))
-    gap, levels = pair_quantities(only(made), made.names)
+    comparison = compare(survey(), survey(0.01, "tuned"))
+    gap, levels = pair_quantities(only(comparison), comparison.names)
     assert gap.values.shape == (3, 2)
     assert gap.values[0, 0] == pytest.approx(0.1)
     shown = gap.controls["where the intervals do not overlap: 1 of 6"]
@@ -396,33 +401,37 @@ def test_differences_are_drawn_by_site_with_their_interval() -> None:
 
 
 def test_files_by_their_ending(tmp_path: Path) -> None:
-    made = compare(survey(), survey(0.1, "tuned"))
-    record = json.loads(made.save(tmp_path / "c.json").read_text())
+    comparison = compare(survey(), survey(0.1, "tuned"))
+    record = json.loads(comparison.save(tmp_path / "c.json").read_text())
     assert record["claims"][0]["outcome"] == "differs"
     assert record["claims"][0]["columns"][0]["differ"] == 6
-    assert made.save(tmp_path / "c.csv").read_text().startswith("claim,verdict_a,verdict_b,statistic,a,a_low,a_high,b,")
-    page = Page(made.save(tmp_path / "c.html").read_text())
+    assert (
+        comparison.save(tmp_path / "c.csv")
+        .read_text()
+        .startswith("claim,verdict_a,verdict_b,statistic,a,a_low,a_high,b,")
+    )
+    page = Page(comparison.save(tmp_path / "c.html").read_text())
     assert page.part(0)["tables"][0]["name"] == "columns compared"
-    assert made.to_frame().outcome.tolist() == ["differs"]
-    assert set(made.rows().claim) == {"attention.cosine"}
+    assert comparison.to_frame().outcome.tolist() == ["differs"]
+    assert set(comparison.rows().claim) == {"attention.cosine"}
     with pytest.raises(OutputError, match="ends in"):
-        made.save(tmp_path / "c.png")
+        comparison.save(tmp_path / "c.png")
 
 
 def test_words_of_a_model_change_nothing_on_the_page() -> None:
     shapes = []
     for text in ("plain words", NASTY):
         a, b = (renamed(survey(shift, "x"), text) for shift in (0.0, 0.1))
-        made = compare(a, b)
-        page = Page(comparison_page(made))
+        comparison = compare(a, b)
+        page = Page(comparison_page(comparison))
         shapes.append([(tag, sorted(attrs)) for tag, attrs in page.tags])
         assert all("<" not in block for name, block in page.blocks.items() if name)
-        static = Page(comparison_html(made))
+        static = Page(comparison_html(comparison))
         assert not [tag for tag, _ in static.tags if tag == "script"]
-        assert "\x1b" not in comparison_text(made, 100)
-        json.loads(comparison_json(made))
+        assert "\x1b" not in comparison_text(comparison, 100)
+        json.loads(comparison_json(comparison))
     assert shapes[0] == shapes[1]
-    assert made._repr_html_() == comparison_html(made)
+    assert comparison._repr_html_() == comparison_html(comparison)
 
 
 # ---- the command ----------------------------------------------------------------------------------------
@@ -438,9 +447,9 @@ def stored(tmp_path: Path) -> tuple[Path, Path]:
 def test_two_stored_surveys(stored: tuple[Path, Path], tmp_path: Path) -> None:
     a, b = stored
     out = tmp_path / "out-v1.5"
-    said = works("compare", a, b, "--out", out).stdout
-    assert "b against a" in said
-    assert "\x1b" not in said
+    output = works("compare", a, b, "--out", out).stdout
+    assert "b against a" in output
+    assert "\x1b" not in output
     assert {path.name for path in out.iterdir()} == {"compare.html", "compare.json", "compare.csv", "rows.csv"}
     works("compare", a / "survey.json", b, "--out", tmp_path / "page.html")
     assert (tmp_path / "page.html").exists()
@@ -477,7 +486,10 @@ def test_two_models_are_surveyed_alike(tmp_path: Path, monkeypatch: pytest.Monke
     second = folders.spoilt(first, tmp_path / "second")
     folders.change_weights(second, transformer__h__0__ln_1__weight=lambda w: w * 3)
     out = tmp_path / "out"
-    works("compare", first, second, "--claims", "sphere.ellipsoid", "--out", out)
+    monkeypatch.setenv("ARMILLARY_PROGRESS", "1")
+    progress = run("compare", first, second, "--claims", "sphere.ellipsoid", "--out", out).stderr
+    monkeypatch.setenv("ARMILLARY_PROGRESS", "0")
+    assert f"surveying A, {first}" in progress and f"surveying B, {second}" in progress
     assert (out / "a" / "report.html").exists()
     assert (out / "b" / "survey.json").exists()
     record = json.loads((out / "compare.json").read_text())
@@ -485,8 +497,8 @@ def test_two_models_are_surveyed_alike(tmp_path: Path, monkeypatch: pytest.Monke
     changed = {(row[1], row[2]) for row in rows if row[-1] != "the same"}
     assert ("L0.ln1", "longest") in changed
     assert {where for where, _ in changed} == {"L0.ln1"}, "only the site whose gain was changed"
-    said = works("compare", out / "a", second).stdout
-    assert "second against first" in said
+    output = works("compare", out / "a", second).stdout
+    assert "second against first" in output
 
 
 def test_the_gguf_of_the_docs_is_the_model_rounded(tmp_path):

@@ -63,9 +63,9 @@ def test_every_statement_has_an_answer(item):
 
 
 def test_statements_are_told_apart():
-    said = [(item["source"], item["says"]) for item in ITEMS]
-    assert len(set(said)) == len(said)
-    assert {source for source, _ in said} == set(SOURCES)
+    statements = [(item["source"], item["says"]) for item in ITEMS]
+    assert len(set(statements)) == len(statements)
+    assert {source for source, _ in statements} == set(SOURCES)
 
 
 def test_status():

@@ -103,7 +103,7 @@ def survey(family: str, case: Case) -> Survey:
     return armillary.survey(model(family, case), given, tokenizer=tokenizer([]), claims=claims, progress=False)
 
 
-def told(finding: Finding, name: str) -> Array:
+def column_of(finding: Finding, name: str) -> Array:
     """A column of the finding's table, or else one of its quantities."""
     frame = finding.to_frame()
     if name in frame:
@@ -117,39 +117,39 @@ def apart(finding: Finding, run: Run) -> dict[str, float]:
     """Columns in which two derivations differ by more than rounding: by how many times more."""
     claim = finding.id
     slack: Columns = SLACK[claim](run) if claim in SLACK else {}
-    found = {}
+    differing = {}
     for name, values in STATISTICS[claim](run).items():
-        theirs = told(finding, name)
+        theirs = column_of(finding, name)
         assert theirs.shape == values.shape, (claim, name, theirs.shape, values.shape)
         tolerance = RELATIVE * np.abs(values) + ROUNDING * UNITS.get(name, 1) + slack.get(name, 0)
         excess = float((np.abs(theirs - values) / tolerance).max())
         if not excess <= 1:
-            found[name] = round(excess, 1)
-    return found
+            differing[name] = round(excess, 1)
+    return differing
 
 
 def differences(family: str, make: Callable[[str, Case], nn.Module]) -> dict[str, dict[str, float]]:
     """Every claim: a survey of the model beside the cross-check of another."""
-    found = {}
+    differing = {}
     for number, case in enumerate(CASES):
         # BERT predicts no next token, so there are no logits to explain.
         if case.claims == ("words.output",) and not FAMILIES[family].causal:
             continue
         run = record(family, make(family, case), case.documents)
-        found.update({claim: apart(surveyed(family, number)[claim], run) for claim in case.claims})
-    return found
+        differing.update({claim: apart(surveyed(family, number)[claim], run) for claim in case.claims})
+    return differing
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_two_derivations_agree(family):
-    found = differences(family, model)
-    assert not any(found.values()), {claim: columns for claim, columns in found.items() if columns}
+    differing = differences(family, model)
+    assert not any(differing.values()), {claim: columns for claim, columns in differing.items() if columns}
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_change_of_one_per_cent_is_seen(family):
-    found = differences(family, nudged)
-    assert all(found.values()), f"not seen: {[claim for claim, columns in found.items() if not columns]}"
+    differing = differences(family, nudged)
+    assert all(differing.values()), f"not seen: {[claim for claim, columns in differing.items() if not columns]}"
 
 
 @pytest.mark.parametrize("family", FAMILIES)

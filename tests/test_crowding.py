@@ -24,11 +24,11 @@ def by_all_pairs(rows: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize(("crowd", "found"), [(40, 40), (21, 21), (20, 0)])
-def test_a_crowd_is_found_and_topics_are_not(crowd, found, seed):
+@pytest.mark.parametrize(("crowd", "is_crowded"), [(40, 40), (21, 21), (20, 0)])
+def test_a_crowd_is_found_and_topics_are_not(crowd, is_crowded, seed):
     rows = planted(crowd, 0.1, seed)
     flags = crowded(rows, 0.9, OTHERS)
-    assert flags.sum() == found and not flags[crowd:].any(), f"seed {seed}"
+    assert flags.sum() == is_crowded and not flags[crowd:].any(), f"seed {seed}"
     assert torch.equal(flags, by_all_pairs(rows))
 
 

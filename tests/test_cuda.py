@@ -48,14 +48,14 @@ class Never:
 def states(anatomy, corpus, recorder):
     count = corpus.batch_count()
     parts = [range(count // 2), range(count // 2, count)]
-    found = observe_parts(anatomy, corpus, INSTRUMENTS, parts, recorder=recorder)
-    return [{i.name: dict(state.arrays()) for i, state in each.items()} for each in found]
+    states = observe_parts(anatomy, corpus, INSTRUMENTS, parts, recorder=recorder)
+    return [{i.name: dict(state.arrays()) for i, state in each.items()} for each in states]
 
 
-def differing(one, other) -> list[str]:
+def differing(states, others) -> list[str]:
     return [
         f"part {part}: {name} {field}"
-        for part, (first, second) in enumerate(zip(one, other, strict=True))
+        for part, (first, second) in enumerate(zip(states, others, strict=True))
         for name in first
         for field in first[name]
         if not torch.equal(first[name][field], second[name][field])
@@ -73,9 +73,9 @@ def test_a_recorded_pass_has_the_bits_of_one_that_runs():
             anatomy, corpus = read(tiny(family).to("cuda", dtype)), long_text()
             recorder = Recorder(Graphs(anatomy.device))
             ours, theirs = states(anatomy, corpus, recorder), states(anatomy, corpus, Never())
-            found = differing(ours, theirs)
-            print(f"{family} {dtype}: {recorder.replayed} replayed, {len(found)} arrays differ {found[:3]}", flush=True)
-            assert recorder.refused is None and recorder.replayed > 50 and not found
+            names = differing(ours, theirs)
+            print(f"{family} {dtype}: {recorder.replayed} replayed, {len(names)} arrays differ {names[:3]}", flush=True)
+            assert recorder.refused is None and recorder.replayed > 50 and not names
 
 
 def test_a_model_that_waits_for_the_device_is_run():

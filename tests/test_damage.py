@@ -34,8 +34,8 @@ SYNTHETIC = runpy.run_path(str(Path(__file__).parent / "browser" / "synthetic.py
 
 @pytest.fixture(scope="module")
 def survey() -> Survey:
-    made: Survey = SYNTHETIC["synthetic_survey"]()
-    return made
+    survey: Survey = SYNTHETIC["synthetic_survey"]()
+    return survey
 
 
 @pytest.fixture(scope="module")
@@ -185,9 +185,9 @@ def test_what_a_config_does_not_call_for_is_said_in_the_first_lines(gpt2: Path, 
 
     weights = load_file(folder / "model.safetensors")
     save_file({**weights, "more.weight": torch.ones(2)}, folder / "model.safetensors", {"format": "pt"})
-    said = works("anatomy", folder).stdout
+    output = works("anatomy", folder).stdout
     shown = works("survey", folder, "--claims", "sphere.radius", "--tokens", 150, "--out", tmp_path / "out").stdout
-    for text in (said, shown):
+    for text in (output, shown):
         first = text[: text.index("sphere.radius")] if "sphere.radius" in text else text
         assert "n_heads" in first and "more.weight" in first
 
@@ -332,8 +332,8 @@ def test_an_interrupt_tells_what_is_on_disk(survey: Survey, tmp_path: Path, monk
         raise KeyboardInterrupt
 
     monkeypatch.setattr(reporting, "save_report", late)
-    said = run("report", tmp_path).stderr
-    assert said == f"armillary: interrupted; 1 file had been written, the last of them {tmp_path / 'report.html'}.\n"
+    errors = run("report", tmp_path).stderr
+    assert errors == f"armillary: interrupted; 1 file had been written, the last of them {tmp_path / 'report.html'}.\n"
 
 
 def test_a_reader_that_goes_ends_the_command_quietly():

@@ -3,6 +3,7 @@
 import json
 import re
 import runpy
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from armillary.anatomy.families import FAMILIES, MISSING
 from armillary.probes import PROBES
 from armillary.probes.machinery.limits.thresholds import RULES_VERSION
+from armillary.results import Rewording, RuleChange
 
 ROOT = Path(__file__).parent.parent
 NUMBERS = runpy.run_path(str(ROOT / "docs" / "verdicts.py"))
@@ -46,8 +48,8 @@ def test_some_claims_measured_anew_leave_the_others():
 def test_a_verdict_of_an_earlier_rule_is_marked():
     """Wherever it is shown: in the table, in the readings, in a ledger and in a finding shown in full."""
     changed, current = json.loads(json.dumps(STORE)), json.loads(json.dumps(STORE))
-    today = {probe.claim.id: (probe.claim.rule_digest, len(probe.claim.changes)) for probe in PROBES}
-    for store, rule in ((changed, "another"), (current, today["sphere.radius"][0])):
+    today = {probe.claim.id: probe.claim for probe in PROBES}
+    for store, rule in ((changed, "another"), (current, today["sphere.radius"].rule_digest)):
         for record in store.values():
             record["claims"]["sphere.radius"]["rule"] = rule
     for what, times in (("A", 2 * len(STORE)), ("ledger sphere.radius", 1), ("finding sphere.radius", 1)):
@@ -58,7 +60,9 @@ def test_a_verdict_of_an_earlier_rule_is_marked():
         assert record["text"] and not re.search(r"\b0 (documents|tokens)", record["text"])
         for claim, entry in record["claims"].items():
             marked = "measured by an earlier rule" in NUMBERS["cell"](claim, entry)
-            assert marked == ((entry["rule"], entry["changes"]) != today[claim]), f"{model} {claim}"
+            rule = today[claim]
+            stands = rule.same_rule(entry["rule"]) and entry["changes"] == len(rule.changes)
+            assert marked == (not stands), f"{model} {claim}"
 
 
 def test_what_is_measured_again_after_a_change_are_the_claims_whose_rule_changed():
@@ -73,6 +77,26 @@ def test_what_is_measured_again_after_a_change_are_the_claims_whose_rule_changed
     del record["claims"]["ffn.store"]
     assert NUMBERS["outdated"](record) == "sphere.plane,words.travel,ffn.store"
     assert NUMBERS["outdated"](None).split(",") == [probe.claim.id for probe in PROBES]
+
+
+def test_a_rule_in_other_words_is_not_measured_again():
+    """A stored digest of earlier words counts as long as the claim lists it and no change of the rule has followed."""
+    claim = next(probe.claim for probe in PROBES if probe.claim.changes)
+    number = len(claim.changes)
+    entry = {"rule": claim.rule_digest, "changes": number}
+    is_current = NUMBERS["current"]
+    reworded = replace(claim, rule="other words")
+    listed = replace(reworded, rewordings=(Rewording("2026-11-18", claim.rule_digest, number),))
+    changed = replace(listed, changes=(*claim.changes, RuleChange("2026-11-19", "a reason")))
+    module = is_current.__globals__
+    for rule, stands in ((claim, True), (reworded, False), (listed, True), (changed, False)):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(module, "today", lambda rule=rule: {claim.id: rule})
+            assert is_current(claim.id, entry) == stands
+    # A verdict from before the last change of the rule, with the digest of words that the change left as they were.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(module, "today", lambda: {claim.id: listed})
+        assert not is_current(claim.id, {**entry, "changes": number - 1})
 
 
 def test_every_chapter_has_a_page():

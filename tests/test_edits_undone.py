@@ -32,11 +32,11 @@ def test_edits_may_be_left_in_any_order(single, name):
             with edited(a, e):
                 alone[n] = run(a, text())
         for first, second in sorted(pairs):
-            one, two = edited(a, chosen[first]), edited(a, chosen[second])
-            one.__enter__()
+            first_edit, two = edited(a, chosen[first]), edited(a, chosen[second])
+            first_edit.__enter__()
             two.__enter__()
             run(a, text())
-            one.__exit__(None, None, None)
+            first_edit.__exit__(None, None, None)
             assert torch.equal(run(a, text()), alone[second]), (first, second)
             two.__exit__(None, None, None)
         assert torch.equal(run(a, text()), whole)
@@ -54,11 +54,11 @@ def test_leaving_twice_and_never_leaving_are_harmless(single):
         stack.close()
         stack.close()
         assert torch.equal(run(a, text()), plain)
-        one = together(a, *ALL)
-        one.__enter__()
+        edit = together(a, *ALL)
+        edit.__enter__()
         run(a, text())
-        one.__exit__(None, None, None)
-        one.__exit__(None, None, None)
+        edit.__exit__(None, None, None)
+        edit.__exit__(None, None, None)
         forgotten = together(a, *ALL)
         forgotten.__enter__()
         del forgotten
@@ -143,15 +143,15 @@ def test_the_compiler_is_used_again_afterwards(single):
         return x + (1 if torch.compiler.is_compiling() else 0)
 
     a, zero = single["gpt2"], torch.zeros(1)
-    one, two = edited(a, Scale(0, 2.0)), edited(a, Slide(1))
+    scaled, slid = edited(a, Scale(0, 2.0)), edited(a, Slide(1))
     assert compiling(zero) == 1
-    one.__enter__()
-    two.__enter__()
+    scaled.__enter__()
+    slid.__enter__()
     assert compiling(zero) == 0
     run(a, text())
-    one.__exit__(None, None, None)
+    scaled.__exit__(None, None, None)
     assert compiling(zero) == 0
-    two.__exit__(None, None, None)
+    slid.__exit__(None, None, None)
     assert compiling(zero) == 1
 
 
@@ -232,8 +232,8 @@ def test_what_is_wrong_in_a_pass_is_told(single):
     for choose in (lambda pre, post: post, lambda pre, post: True, lambda pre, post: post[..., :3] > 0):
         with pytest.raises(ArmillaryError, match="one truth value per coordinate"), edited(a, Ablate(0, choose)):
             run(a, text())
-    kept = Ablate(0, even, "resample", kept=torch.ones(2, 3))
-    with pytest.raises(ArmillaryError, match=r"marks \[2, 3\] tokens, and the pass holds \[1, 7\]"), edited(a, kept):
+    edit = Ablate(0, even, "resample", kept=torch.ones(2, 3))
+    with pytest.raises(ArmillaryError, match=r"marks \[2, 3\] tokens, and the pass holds \[1, 7\]"), edited(a, edit):
         run(a, text())
     with pytest.raises(ArmillaryError, match="holds 1 to draw from"), edited(a, Ablate(0, even, "resample")):
         run(a, text(1))

@@ -41,19 +41,19 @@ def _copier(vocabulary: int = 150, context: int = 24) -> Any:
             parameter.fill_(1.0 if name.endswith(("ln_1.weight", "ln_f.weight")) else 0.0)
         model.transformer.wte.weight[:, token] = torch.eye(vocabulary)
         model.transformer.wpe.weight[:, place] = torch.eye(context)
-        previous, found = (block.attn for block in model.transformer.h)
+        previous, finder = (block.attn for block in model.transformer.h)
         sharp = 30.0
         previous.c_attn.weight[place, :context] = sharp * torch.eye(context)
         previous.c_attn.weight[place, d : d + context] = torch.eye(context).roll(1, dims=1)
         previous.c_attn.weight[token, 2 * d : 2 * d + vocabulary] = torch.eye(vocabulary)
         previous.c_proj.weight[:vocabulary, note] = torch.eye(vocabulary)
-        found.c_attn.weight[token, :vocabulary] = sharp * torch.eye(vocabulary)
-        found.c_attn.weight[note, d : d + vocabulary] = torch.eye(vocabulary)
+        finder.c_attn.weight[token, :vocabulary] = sharp * torch.eye(vocabulary)
+        finder.c_attn.weight[note, d : d + vocabulary] = torch.eye(vocabulary)
         # The first position can only look at itself, so its note is wrong: every query turns away from it.
-        found.c_attn.bias[vocabulary] = sharp
-        found.c_attn.weight[place.start, d + vocabulary] = -1.0
-        found.c_attn.weight[token, 2 * d : 2 * d + vocabulary] = torch.eye(vocabulary)
-        found.c_proj.weight[:vocabulary, answer] = torch.eye(vocabulary)
+        finder.c_attn.bias[vocabulary] = sharp
+        finder.c_attn.weight[place.start, d + vocabulary] = -1.0
+        finder.c_attn.weight[token, 2 * d : 2 * d + vocabulary] = torch.eye(vocabulary)
+        finder.c_proj.weight[:vocabulary, answer] = torch.eye(vocabulary)
         model.lm_head.weight[:, answer] = 3 * torch.eye(vocabulary)
     return model
 
@@ -76,8 +76,8 @@ def test_every_token_is_foretold_once(name, n, context, batch) -> None:
             start = (t - 1) // context * context
             logits = model(input_ids=torch.tensor(text[start:t].astype(int))[None]).logits[0, -1]
             total -= float(logits.log_softmax(-1)[int(text[t])])
-    found = bits_per_byte(model, text, 123, context, batch, ticks.append)
-    assert found == pytest.approx(total / math.log(2) / 123, rel=1e-7)  # some norms compute in float32
+    bits = bits_per_byte(model, text, 123, context, batch, ticks.append)
+    assert bits == pytest.approx(total / math.log(2) / 123, rel=1e-7)  # some norms compute in float32
     assert sum(ticks) == n - 1
 
 
@@ -105,22 +105,22 @@ def test_texts_it_cannot_read_are_refused(text, context, size, message) -> None:
 
 
 def test_a_model_that_copies_is_found_out() -> None:
-    found = induction(_copier(), vocabulary=150, length=12, sequences=24)
-    assert found.first > math.log(150) - 0.5
-    assert found.second < 0.6
-    assert found.drop.low > 3.5 and found.drop.low < float(found.drop.value) < found.drop.high
-    assert float(found.drop.value) == pytest.approx(found.first - found.second)
-    assert found.strongest == (1, 0)
-    assert found.score[1, 0] > 0.9 and found.control[1, 0] < 0.05
-    assert found.score[0, 0] < 0.01, "the head that looks one token back does not look one copy back"
+    copied = induction(_copier(), vocabulary=150, length=12, sequences=24)
+    assert copied.first > math.log(150) - 0.5
+    assert copied.second < 0.6
+    assert copied.drop.low > 3.5 and copied.drop.low < float(copied.drop.value) < copied.drop.high
+    assert float(copied.drop.value) == pytest.approx(copied.first - copied.second)
+    assert copied.strongest == (1, 0)
+    assert copied.score[1, 0] > 0.9 and copied.control[1, 0] < 0.05
+    assert copied.score[0, 0] < 0.01, "the head that looks one token back does not look one copy back"
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
 def test_a_random_model_copies_nothing(name) -> None:
-    found = induction(tiny(name), VOCABULARY, length=16, sequences=48)
-    assert found.score.shape == found.control.shape == (3, 4)
-    assert abs(float(found.drop.value)) < 0.1
-    assert np.abs(found.score - found.control).max() < 0.03
+    copied = induction(tiny(name), VOCABULARY, length=16, sequences=48)
+    assert copied.score.shape == copied.control.shape == (3, 4)
+    assert abs(float(copied.drop.value)) < 0.1
+    assert np.abs(copied.score - copied.control).max() < 0.03
 
 
 def test_scores_are_means_over_the_places_they_name() -> None:
@@ -131,8 +131,8 @@ def test_scores_are_means_over_the_places_they_name() -> None:
         there += pattern[:, :, t, t - length + 1] / (length - 1)
         others = [j for j in range(length) if j != t - length + 1]
         elsewhere += pattern[:, :, t, others].mean(-1) / (length - 1)
-    found = exam._copying(pattern, length)
-    np.testing.assert_allclose(found, torch.stack([there, elsewhere], -1), rtol=1e-6)
+    weights = exam._copying(pattern, length)
+    np.testing.assert_allclose(weights, torch.stack([there, elsewhere], -1), rtol=1e-6)
 
 
 def test_induction_is_the_same_for_a_seed_and_leaves_randomness_alone() -> None:
@@ -192,19 +192,19 @@ def test_impossible_copies_are_refused(settings, message) -> None:
 def test_the_last_depth_is_the_model_itself(name) -> None:
     model: Any = tiny(name)
     text = _text(8 * 16 + 1)
-    found = lens(model, text, windows=8, context=16)
-    assert found.depths == ("L0.resid_pre", "L0.resid_post", "L1.resid_post", "L2.resid_post")
+    by_depth = lens(model, text, windows=8, context=16)
+    assert by_depth.depths == ("L0.resid_pre", "L0.resid_post", "L1.resid_post", "L2.resid_post")
     own = bits_per_byte(model, text, 1, context=16) * math.log(2) / (len(text) - 1)
-    assert found.nats.value[-1] == pytest.approx(own, rel=1e-5)
-    assert abs(found.kl.value[-1]) < 1e-5
-    assert (found.kl.value[:-1] > 1e-3).all(), "earlier depths of a perturbed model answer something else"
-    assert (found.nats.low <= found.nats.value).all() and (found.nats.value <= found.nats.high).all()
+    assert by_depth.nats.value[-1] == pytest.approx(own, rel=1e-5)
+    assert abs(by_depth.kl.value[-1]) < 1e-5
+    assert (by_depth.kl.value[:-1] > 1e-3).all(), "earlier depths of a perturbed model answer something else"
+    assert (by_depth.nats.low <= by_depth.nats.value).all() and (by_depth.nats.value <= by_depth.nats.high).all()
 
 
 def test_the_lens_agrees_with_one_drawn_by_hand() -> None:
     model: Any = tiny("llama").double()
     text = _text(2 * 10 + 1)
-    found = lens(model, text, windows=2, context=10)
+    by_depth = lens(model, text, windows=2, context=10)
     windows = torch.tensor(np.stack([text[:11], text[10:]]).astype(int))
     with torch.no_grad():
         output = model(input_ids=windows[:, :-1], output_hidden_states=True)
@@ -213,15 +213,15 @@ def test_the_lens_agrees_with_one_drawn_by_hand() -> None:
             answer = model.lm_head(model.model.norm(output.hidden_states[depth])).log_softmax(-1)
             nats = -answer.gather(-1, windows[:, 1:, None]).mean()
             kl = (final.exp() * (final - answer)).sum(-1).mean()
-            assert found.nats.value[depth] == pytest.approx(float(nats), rel=1e-5)
-            assert found.kl.value[depth] == pytest.approx(float(kl), rel=1e-5)
+            assert by_depth.nats.value[depth] == pytest.approx(float(nats), rel=1e-5)
+            assert by_depth.kl.value[depth] == pytest.approx(float(kl), rel=1e-5)
 
 
 def test_the_copier_knows_only_after_its_last_block() -> None:
     once = np.random.default_rng(0).permutation(150)[:12]
-    found = lens(_copier(), np.tile(np.concatenate([once, once]), 3), windows=2, context=24)
-    assert found.nats.value[-1] < found.nats.value[0] - 1
-    assert found.nats.value[1] == pytest.approx(math.log(150), abs=0.2)
+    by_depth = lens(_copier(), np.tile(np.concatenate([once, once]), 3), windows=2, context=24)
+    assert by_depth.nats.value[-1] < by_depth.nats.value[0] - 1
+    assert by_depth.nats.value[1] == pytest.approx(math.log(150), abs=0.2)
 
 
 def test_lenses_that_cannot_be_ground() -> None:
@@ -266,10 +266,10 @@ def test_samples_repeat_for_a_seed_and_leave_randomness_alone() -> None:
 
 def test_the_likeliest_token_alone() -> None:
     model: Any = tiny("llama")
-    found = [int(i) for i in samples(model, _Numbers(), ["5 6"], tokens=5, top_k=1)[0].split()]
+    ids = [int(i) for i in samples(model, _Numbers(), ["5 6"], tokens=5, top_k=1)[0].split()]
     for t in range(2, 7):
         with torch.no_grad():
-            assert found[t] == int(model(input_ids=torch.tensor([found[:t]])).logits[0, -1].argmax())
+            assert ids[t] == int(model(input_ids=torch.tensor([ids[:t]])).logits[0, -1].argmax())
 
 
 def test_samples_follow_the_model() -> None:

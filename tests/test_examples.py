@@ -28,12 +28,16 @@ def differences(printed: str, quoted: str) -> list[str]:
     ours, theirs = printed.splitlines(), quoted.splitlines()
     if len(ours) != len(theirs):
         return [f"{len(ours)} lines for {len(theirs)}"]
-    return [f"{one!r} for {two!r}" for one, two in zip(ours, theirs, strict=True) if not _alike(one, two)]
+    return [
+        f"{printed!r} for {expected!r}"
+        for printed, expected in zip(ours, theirs, strict=True)
+        if not _alike(printed, expected)
+    ]
 
 
-def _alike(one: str, two: str) -> bool:
-    words = [" ".join(NUMBER.sub(" # ", line).split()) for line in (one, two)]
-    pairs = zip(NUMBER.findall(one), NUMBER.findall(two), strict=False)
+def _alike(printed: str, expected: str) -> bool:
+    words = [" ".join(NUMBER.sub(" # ", line).split()) for line in (printed, expected)]
+    pairs = zip(NUMBER.findall(printed), NUMBER.findall(expected), strict=False)
     return words[0] == words[1] and all(abs(float(a) - float(b)) <= _allowed(b) for a, b in pairs)
 
 

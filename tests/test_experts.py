@@ -162,7 +162,7 @@ def always() -> Layer:
     return torch.cat((on_in, off_in), 1) * WIDTH**0.5, torch.cat((on_b, off_b)), W_out
 
 
-def found() -> Layer:
+def word_units() -> Layer:
     """One unit per word, which alone is on and writes the next word."""
     W_in, b_in = finders(4, -4)
     return W_in * WIDTH**0.5, b_in, nexts(2)
@@ -199,7 +199,7 @@ PLANTED: dict[str, tuple[str, str, Layer, str]] = {
     "compress, random directions": ("ffn.compress", "normal", at_random(), "refuted"),
     "select, chosen in context": ("ffn.select", "frame", filtered(), "supported"),
     "select, the same units always": ("ffn.select", "frame", always(), "refuted"),
-    "store, one unit a word": ("ffn.store", "frame", found(), "supported"),
+    "store, one unit a word": ("ffn.store", "frame", word_units(), "supported"),
     "store, random units": ("ffn.store", "normal", at_random(), "refuted"),
     "write, few directions": ("ffn.write", "normal", summarising(), "supported"),
     "write, a copy of the input": ("ffn.write", "normal", copying(), "refuted"),
@@ -218,8 +218,8 @@ def test_a_mixture_of_planted_layers_is_told_as_the_layer_is(name):
     text = chained(16, 32) if claim == "ffn.select" else chained(24, 40) if words == "frame" else corpus(24, 40)
     finding = concluded(claim, mixture(words_of(words), [[layer] * EXPERTS] * 2), text)
     # The store is one by definition; that a token matches few keys is its second part.
-    told = finding.parts[1].verdict if claim == "ffn.store" else finding.verdict
-    assert told == verdict, finding.reading
+    decided = finding.parts[1].verdict if claim == "ffn.store" else finding.verdict
+    assert decided == verdict, finding.reading
     rows = expert_rows(finding)
     assert {row["expert"] for row in rows} == {f"E{e}" for e in range(EXPERTS)}
     assert all(row["tokens"] >= 0 for row in rows)
@@ -227,7 +227,7 @@ def test_a_mixture_of_planted_layers_is_told_as_the_layer_is(name):
 
 OTHERS: dict[str, tuple[str, str, Layer, Layer, Callable[[dict[str, Any]], bool]]] = {
     "compress": ("ffn.compress", "skewed", coordinates(), turned(1), lambda row: row["more"] > T.compress_margin),
-    "store": ("ffn.store", "frame", found(), at_random(), lambda row: row["ratio"] > T.store_ratio),
+    "store": ("ffn.store", "frame", word_units(), at_random(), lambda row: row["ratio"] > T.store_ratio),
     "write": ("ffn.write", "normal", summarising(), copying(), lambda row: row["saved"] > T.write_saved),
     "select": (
         *("ffn.select", "frame", filtered(), always()),
@@ -253,7 +253,7 @@ def test_a_misread_gain_refutes_the_store():
 
 
 def test_changing_nothing_changes_nothing_and_zeroing_all_silences_the_layer():
-    anatomy = mixture(words_of("frame"), [[found()] * EXPERTS] * 2)
+    anatomy = mixture(words_of("frame"), [[word_units()] * EXPERTS] * 2)
     batch = next(iter(chained(4, 20).batches(64)))
     with still(anatomy.model):
         plain = run(anatomy, batch.ids, batch.mask)

@@ -156,15 +156,15 @@ def test_ties_share_a_subspace_and_nothing_more() -> None:
     values, k = torch.tensor([5.0, 2.0, 2.0, 2.0, 1.0], dtype=F64), 5
     left, right, turn = frame(30, k, 0), frame(30, k, 1), torch.eye(5, dtype=F64)
     turn[1:4, 1:4] = frame(3, 3, 2)  # another basis of the tied space, on both sides: the same matrix
-    one, other = (Factored(left @ t * values, right @ t).svd() for t in (torch.eye(5, dtype=F64), turn))
-    for svd in (one, other):
+    plain, turned = (Factored(left @ t * values, right @ t).svd() for t in (torch.eye(5, dtype=F64), turn))
+    for svd in (plain, turned):
         assert svd.clusters().tolist() == [0, 1, 1, 1, 2]
-    tied = one.clusters() == 1
-    assert torch.allclose(projector(one.left[:, tied]), projector(other.left[:, tied]), atol=1e-13)
-    assert torch.allclose(projector(one.right[:, tied]), projector(right[:, 1:4]), atol=1e-13)
+    tied = plain.clusters() == 1
+    assert torch.allclose(projector(plain.left[:, tied]), projector(turned.left[:, tied]), atol=1e-13)
+    assert torch.allclose(projector(plain.right[:, tied]), projector(right[:, 1:4]), atol=1e-13)
     # Control: single vectors out of the group are a matter of luck.
-    assert not torch.allclose(projector(one.left[:, 1:2]), projector(other.left[:, 1:2]), atol=0.1)
-    assert torch.allclose(one.left[:, ~tied], other.left[:, ~tied], atol=1e-13)
+    assert not torch.allclose(projector(plain.left[:, 1:2]), projector(turned.left[:, 1:2]), atol=0.1)
+    assert torch.allclose(plain.left[:, ~tied], turned.left[:, ~tied], atol=1e-13)
 
 
 @pytest.mark.parametrize("gap", [1e-2, 1e-4])
@@ -173,13 +173,15 @@ def test_a_disturbance_turns_vectors_by_its_size_over_the_gap(gap: float) -> Non
     matrix = planted([1.0, 1.0 - gap, 0.5], d=200, seed=5)
     rough = Factored(matrix.left.float().double(), matrix.right.float().double())
     size = float(torch.linalg.matrix_norm(matrix.dense() - rough.dense(), 2))
-    one, other = matrix.svd(), rough.svd()
-    turned = [float((projector(one.left[:, i : i + 1]) - projector(other.left[:, i : i + 1])).norm()) for i in range(3)]
+    exact, rounded = matrix.svd(), rough.svd()
+    turned = [
+        float((projector(exact.left[:, i : i + 1]) - projector(rounded.left[:, i : i + 1])).norm()) for i in range(3)
+    ]
     assert max(turned[:2]) <= 2 * size / gap
     assert turned[2] <= 2 * size / 0.5
     assert size < 1e-6
     assert max(turned) < 0.01
-    assert one.clusters().tolist() == [0, 1, 2] if gap > module.GAP else [0, 0, 1]
+    assert exact.clusters().tolist() == [0, 1, 2] if gap > module.GAP else [0, 0, 1]
 
 
 def test_clusters_by_hand() -> None:
@@ -195,19 +197,19 @@ def test_signs_do_not_depend_on_the_factors(seed: int, k: int) -> None:
     a, b = gaussian(12, k, seed=seed), gaussian(9, k, seed=seed + 1)
     flips = torch.where(gaussian(k, seed=seed + 2) > 0, 1.0, -1.0).to(F64)
     mixed = gaussian(k, k, seed=seed + 3) + 3 * torch.eye(k, dtype=F64)
-    one = Factored(a, b).svd()
+    expected = Factored(a, b).svd()
     for other in (
         Factored(a * flips, b * flips),
         Factored(-a, -b),
         Factored(a @ mixed, b @ torch.linalg.inv(mixed).mT),
     ):
         svd = other.svd()
-        assert torch.allclose(svd.left, one.left, atol=1e-7)
-        assert torch.allclose(svd.right, one.right, atol=1e-7)
-    largest = one.left.abs().argmax(0)
-    assert (one.left[largest, torch.arange(k)] > 0).all()
+        assert torch.allclose(svd.left, expected.left, atol=1e-7)
+        assert torch.allclose(svd.right, expected.right, atol=1e-7)
+    largest = expected.left.abs().argmax(0)
+    assert (expected.left[largest, torch.arange(k)] > 0).all()
     # −M has the same left vectors and the opposite right ones.
-    assert torch.allclose(Factored(-a, b).svd().right, -one.right, atol=1e-7)
+    assert torch.allclose(Factored(-a, b).svd().right, -expected.right, atol=1e-7)
 
 
 def test_a_tie_of_entries_goes_to_the_first() -> None:

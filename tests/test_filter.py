@@ -411,9 +411,9 @@ def test_letting_through_gives_the_input_back():
 
 def test_equally_many_values_of_both_sides():
     pre = torch.tensor([[3.0, -1, -2, -3], [1, 2, 5, -4], [1, 1, 1, 1]])
-    (kept, discarded), number = equal_sides(pre)
-    assert kept.tolist() == [[3, 0, 0, 0], [0, 0, 5, 0], [0, 0, 0, 0]]
-    assert discarded.tolist() == [[0, 0, 0, -3], [0, 0, 0, -4], [0, 0, 0, 0]]
+    (above, below), number = equal_sides(pre)
+    assert above.tolist() == [[3, 0, 0, 0], [0, 0, 5, 0], [0, 0, 0, 0]]
+    assert below.tolist() == [[0, 0, 0, -3], [0, 0, 0, -4], [0, 0, 0, 0]]
     assert number == pytest.approx(2 / 3)
 
 
@@ -535,6 +535,7 @@ def no_nan(finding: Finding) -> bool:
 DISTINCT = ("gpt2", "llama-biased-untied", "gpt_neox", "gemma2", "opt", "opt-post", "bert", "bert-decoder")
 
 
+@pytest.mark.usefixtures("two_twins")
 @pytest.mark.parametrize("name", MAKERS)
 def test_every_family_is_measured(name):
     a, text = read(tiny(name)), lengths(14, 12, 9, 8, 12, 11, 10, 14, 13, 9)

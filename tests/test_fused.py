@@ -52,31 +52,31 @@ def both(family, dtype, monkeypatch, instruments, massive=True):
     return plain, observe(anatomy, text(), instruments)
 
 
-def compare(one, other, loose: float) -> None:
-    if isinstance(one, Named):
-        assert list(one) == list(other)
-        for name in one:
-            compare(one[name], other[name], loose)
-    elif isinstance(one, GroupedScalars):
-        assert torch.equal(one.count, other.count)
+def compare(a, b, loose: float) -> None:
+    if isinstance(a, Named):
+        assert list(a) == list(b)
+        for name in a:
+            compare(a[name], b[name], loose)
+    elif isinstance(a, GroupedScalars):
+        assert torch.equal(a.count, b.count)
         for field in ("sum", "square", "least", "greatest"):
-            torch.testing.assert_close(getattr(other, field), getattr(one, field), rtol=1e-5, atol=2e-5)
-    elif isinstance(one, Moments):
-        assert one.count == other.count
-        if one.count:
-            size = one.covariance().abs().max()
-            assert (one.covariance() - other.covariance()).abs().max() < loose * size
-            assert (one.mean() - other.mean()).abs().max() < loose * size.sqrt()
-    elif isinstance(one, Reservoir):
-        for ours, theirs in zip(vars(one.sample()).values(), vars(other.sample()).values(), strict=True):
+            torch.testing.assert_close(getattr(b, field), getattr(a, field), rtol=1e-5, atol=2e-5)
+    elif isinstance(a, Moments):
+        assert a.count == b.count
+        if a.count:
+            size = a.covariance().abs().max()
+            assert (a.covariance() - b.covariance()).abs().max() < loose * size
+            assert (a.mean() - b.mean()).abs().max() < loose * size.sqrt()
+    elif isinstance(a, Reservoir):
+        for ours, theirs in zip(vars(a.sample()).values(), vars(b.sample()).values(), strict=True):
             torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
-    elif isinstance(one, TopK):
-        torch.testing.assert_close(other.values, one.values)
-        assert torch.equal(other.payload, one.payload)
-    elif isinstance(one, Largest):
-        torch.testing.assert_close(other.values, one.values, rtol=1e-4, atol=1e-7)
-    elif isinstance(one, Rows):
-        torch.testing.assert_close(other.joined(), one.joined(), rtol=1e-4, atol=1e-5)
+    elif isinstance(a, TopK):
+        torch.testing.assert_close(b.values, a.values)
+        assert torch.equal(b.payload, a.payload)
+    elif isinstance(a, Largest):
+        torch.testing.assert_close(b.values, a.values, rtol=1e-4, atol=1e-7)
+    elif isinstance(a, Rows):
+        torch.testing.assert_close(b.joined(), a.joined(), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
@@ -118,15 +118,15 @@ def test_kernels_of_many_sites_give_what_plain_torch_gives(centred, monkeypatch)
     # A view of every second number, as samples of rows are.
     chosen, bounds, shifts = torch.tensor([1, 0, 2, 0, 4])[::2], torch.full((11,), 1.5), torch.randn(11, 12)
 
-    def found() -> list[torch.Tensor]:
+    def outputs() -> list[torch.Tensor]:
         statistics = rows.row_statistics(sites, centred, 1e-5, torch.empty(11, 7, 5))
         out = torch.full((11, 4, 12), 9.0, dtype=torch.float16)
         directed = rows.directions(sites, statistics, chosen, centred, 1e-5, bounds, shifts, out)
         return [statistics, directed, rows.gathered(sites, chosen, torch.empty(11, 3, 12, dtype=torch.bfloat16))]
 
-    kernels = found()
+    kernels = outputs()
     monkeypatch.setattr(rows, "fused", lambda x: False)
-    for ours, plain in zip(kernels, found(), strict=True):
+    for ours, plain in zip(kernels, outputs(), strict=True):
         torch.testing.assert_close(ours, plain, rtol=1e-3, atol=1e-3)
     assert (kernels[1] == 0).all(-1).any()
 
@@ -194,9 +194,9 @@ def test_a_long_text_gives_a_seeded_share_of_its_tokens(everywhere, monkeypatch)
     monkeypatch.setattr("armillary.probes.instruments.covariances.ENOUGH", wanted / anatomy.d)
     whole = observe(anatomy, corpus, (COVARIANCES,))[COVARIANCES]
     numbers = range(corpus.batch_count())
-    one, two = (observe(anatomy, corpus, (COVARIANCES,), part=numbers[i::2])[COVARIANCES] for i in range(2))
+    even, odd = (observe(anatomy, corpus, (COVARIANCES,), part=numbers[i::2])[COVARIANCES] for i in range(2))
     site = next(iter(anatomy.norms))
-    count, both = COVARIANCES.count(whole)[0], one + two
+    count, both = COVARIANCES.count(whole)[0], even + odd
     assert abs(count - wanted) < 4 * wanted**0.5 and COVARIANCES.count(both)[0] == count
     torch.testing.assert_close(both.even[site].covariance(), whole.even[site].covariance(), rtol=1e-4, atol=1e-4)
     ratio = whole.even[site].covariance().trace() / everything.even[site].covariance().trace()

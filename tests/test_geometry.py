@@ -117,9 +117,9 @@ def test_the_plane_is_one_vanishing_eigenvalue_and_the_radius_none(kind: str, ex
 
 
 def test_clipped_eigenvalues_are_reported() -> None:
-    found = eigenvalues(torch.diag(torch.tensor([1.0, -1e-9, 2.0], dtype=torch.float64)))
-    assert found.values.tolist() == [0.0, 1.0, 2.0]
-    assert (found.clipped, found.most_negative) == (1, -1e-9)
+    spectrum = eigenvalues(torch.diag(torch.tensor([1.0, -1e-9, 2.0], dtype=torch.float64)))
+    assert spectrum.values.tolist() == [0.0, 1.0, 2.0]
+    assert (spectrum.clipped, spectrum.most_negative) == (1, -1e-9)
     assert eigenvalues(np.eye(2)).clipped == 0
 
 
@@ -203,11 +203,11 @@ def test_keep_is_the_same_as_leaving_out() -> None:
 
 def test_distances_far_from_the_origin() -> None:
     x = torch.tensor([[1e6, 1e6], [1e6, 1e6 + 1e-3], [1e6 + 1, 1e6], [1e6, 1e6]], dtype=torch.float64)
-    found = pairwise_sq_distances(x)
+    distances = pairwise_sq_distances(x)
     direct = (x[:, None] - x[None]).square().sum(dim=2)
-    assert torch.allclose(found, direct, rtol=1e-9, atol=0)
-    assert found[0, 3] == 0
-    assert torch.equal(found, found.T)
+    assert torch.allclose(distances, direct, rtol=1e-9, atol=0)
+    assert distances[0, 3] == 0
+    assert torch.equal(distances, distances.T)
 
 
 # local
@@ -310,8 +310,8 @@ def test_bootstrap_covers_a_known_mean() -> None:
         tokens = random.poisson(30, 60) + 1
         effect = random.normal(size=60)
         rows = np.stack([tokens, tokens * effect + np.sqrt(tokens) * random.normal(size=60)], axis=1)
-        found = bootstrap(rows, lambda s: s[:, 1] / s[:, 0], draws=200, seed=trial)
-        hits += bool(found.low < 0 < found.high)
+        interval = bootstrap(rows, lambda s: s[:, 1] / s[:, 0], draws=200, seed=trial)
+        hits += bool(interval.low < 0 < interval.high)
     assert abs(hits / 250 - 0.935) < 3 * math.sqrt(0.935 * 0.065 / 250)
 
 
@@ -322,8 +322,8 @@ def test_bootstrap_over_tokens_would_not() -> None:
     for trial in range(60):
         tokens = np.repeat(random.normal(size=60), 30)
         rows = np.stack([np.ones(1800), tokens], axis=1)
-        found = bootstrap(rows, lambda s: s[:, 1] / s[:, 0], draws=100, seed=trial)
-        hits += bool(found.low < 0 < found.high)
+        interval = bootstrap(rows, lambda s: s[:, 1] / s[:, 0], draws=100, seed=trial)
+        hits += bool(interval.low < 0 < interval.high)
     assert hits / 60 < 0.5
 
 
@@ -331,10 +331,10 @@ def test_bootstrap_shapes_and_undefined_draws() -> None:
     rows = np.zeros((5, 3, 2))
     rows[0, :, 0] = 1
     rows[:, :, 1] = 1
-    found = bootstrap(rows, lambda s: s[:, :, 1] / np.where(s[:, :, 0] > 0, s[:, :, 0], np.nan))
-    assert found.value.tolist() == [5.0] * 3
-    assert found.low.shape == (3,)
-    assert abs(found.undefined / 400 - 0.8**5) < 0.1
+    interval = bootstrap(rows, lambda s: s[:, :, 1] / np.where(s[:, :, 0] > 0, s[:, :, 0], np.nan))
+    assert interval.value.tolist() == [5.0] * 3
+    assert interval.low.shape == (3,)
+    assert abs(interval.undefined / 400 - 0.8**5) < 0.1
     nowhere = bootstrap(rows, lambda s: s[:, 0, 0] * np.nan)
     assert nowhere.undefined == 400
     assert np.isnan(nowhere.low)
@@ -364,11 +364,11 @@ def test_auc_by_brute_force(positive: list[int], negative: list[int]) -> None:
 def test_weighted_auc_repeats_scores(data: list[tuple[int, bool, int]]) -> None:
     score, label, weight = (np.array(column) for column in zip(*data, strict=True))
     again, kinds = np.repeat(score, weight), np.repeat(label, weight)
-    found = weighted_auc(score, label, np.stack([weight, weight]))
+    areas = weighted_auc(score, label, np.stack([weight, weight]))
     if kinds.any() and not kinds.all():
-        assert np.allclose(found, auc(again[kinds], again[~kinds]))
+        assert np.allclose(areas, auc(again[kinds], again[~kinds]))
     else:
-        assert np.isnan(found).all()
+        assert np.isnan(areas).all()
 
 
 def test_auc_refuses_what_has_no_rank() -> None:
@@ -393,8 +393,8 @@ def test_benjamini_hochberg_holds_its_rate() -> None:
     for _ in range(300):
         z = random.normal(size=100) + np.r_[np.full(20, 3.0), np.zeros(80)]
         p = np.array([math.erfc(v / math.sqrt(2)) / 2 for v in z])
-        found = benjamini_hochberg(p, 0.1)
-        shares.append(found[20:].sum() / max(1, found.sum()))
+        rejected = benjamini_hochberg(p, 0.1)
+        shares.append(rejected[20:].sum() / max(1, rejected.sum()))
     assert abs(np.mean(shares) - 0.08) < 0.02
 
 

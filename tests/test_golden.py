@@ -17,13 +17,13 @@ UNCERTAIN = 0.05
 
 
 @pytest.fixture(scope="module")
-def told():
+def counts():
     return []
 
 
 @pytest.fixture(scope="module")
-def survey(told):
-    return armillary.survey(progress=False, tell=lambda s: told.append(len(s)), **SETTINGS)
+def survey(counts):
+    return armillary.survey(progress=False, tell=lambda s: counts.append(len(s)), **SETTINGS)
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +31,8 @@ def findings(survey):
     return list(survey)
 
 
-def test_claims_are_told_one_by_one_after_the_plan(survey, told):
-    assert told == list(range(len(survey) + 1))
+def test_claims_are_told_one_by_one_after_the_plan(survey, counts):
+    assert counts == list(range(len(survey) + 1))
 
 
 def test_all_claims_are_here(findings):
@@ -51,9 +51,9 @@ def test_every_decided_finding_names_the_limit_that_decides(findings):
 
 
 def test_negative_numbers_are_told_with_a_minus(findings):
-    told = " ".join(text for f in findings for text in (f.reading, f.headline, *f.notes))
-    assert re.search(r"−\d", told)
-    assert not re.search(r"(^|\s|\()-\d", told)
+    text = " ".join(text for f in findings for text in (f.reading, f.headline, *f.notes))
+    assert re.search(r"−\d", text)
+    assert not re.search(r"(^|\s|\()-\d", text)
 
 
 @pytest.fixture(scope="module")
@@ -76,9 +76,9 @@ def test_the_verdicts_stand(findings, golden):
 
 
 def test_the_numbers_stand(findings, numbers):
-    found = cells(record(findings))
-    assert not set(numbers) - set(found)
-    assert not {name: (found[name], number) for name, number in numbers.items() if not number.agrees(found[name])}
+    measured = cells(record(findings))
+    assert not set(numbers) - set(measured)
+    assert not {name: (measured[name], number) for name, number in numbers.items() if not number.agrees(measured[name])}
 
 
 def test_the_golden_numbers_agree_with_themselves(golden, numbers):

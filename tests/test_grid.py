@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from planted import bench_of, finding_of, first_reading, name_of, tried, whole
+from planted import bench_of, case_of, concluded, finding_of, first_reading, name_of, tried, whole
 from tiny import tiny
 
 from armillary.anatomy import Anatomy
@@ -35,6 +35,7 @@ from armillary.probes.machinery.shared_pass import gather
 from armillary.results import Why
 from armillary.specimens.models.heads.grid_models import gpt2, purposeful
 from armillary.specimens.models.texts import corpus, written
+from armillary.specimens.planted.case import draw
 from armillary.specimens.planted.grid_cases import CASES
 
 # One of each kind: fused and split projections, grouped heads, q/k-norms, soft caps, windows, encoders.
@@ -58,6 +59,16 @@ def test_one_head_decides_nothing(probe):
     assert "several heads" in finding.reading or probe.claim.id != "heads.axes"
 
 
+@pytest.mark.parametrize(("name", "probe"), [("axes, interchangeable within heads", HeadAxes()),
+                                             ("roles, three purposes", HeadSpecialisation())])  # fmt: skip
+def test_without_untrained_models_nothing_is_learned(name, probe):
+    gathered = gather(*draw(case_of(name)), probe.instruments)
+    finding = concluded(probe, replace(gathered, untrained=()))
+    assert finding_of(name).verdict == "supported" and finding.verdict == "undecided"
+    assert finding.why is Why.NO_CONTROL and "untrained" in finding.reading
+
+
+@pytest.mark.usefixtures("two_twins")
 @pytest.mark.parametrize("probe", [HeadAxes(), HeadSpecialisation()], ids=lambda probe: probe.claim.id)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_family_can_be_asked(name, probe):
@@ -92,6 +103,7 @@ EDGES = {
 }
 
 
+@pytest.mark.usefixtures("two_twins")
 @pytest.mark.parametrize("probe", [probe for probe in PROBES if probe.claim.chapter == "F"], ids=lambda p: p.claim.id)
 @pytest.mark.parametrize("edge", list(EDGES))
 def test_the_edges_are_survived(edge, probe):

@@ -34,6 +34,7 @@ def test_planted_truth_comes_back(case):
     assert finding.verdict == case.planted.verdict, f"{finding.statistic}: {finding.reading}"
 
 
+@pytest.mark.usefixtures("two_twins")
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_family_can_be_asked(name):
     finding = tried(Coarse(), read(tiny(name)), corpus(9, 20, vocabulary=97))

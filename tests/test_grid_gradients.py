@@ -18,6 +18,7 @@ from armillary.specimens.models.heads.grid_models import gpt2
 from armillary.specimens.models.texts import corpus, written
 
 
+@pytest.mark.usefixtures("two_twins")
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_family_can_be_asked(name):
     finding = tried(HeadGradients(), read(tiny(name)), corpus(9, 14, vocabulary=97))

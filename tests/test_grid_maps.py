@@ -13,7 +13,7 @@ from tiny import tiny
 
 from armillary.anatomy.folded import fold
 from armillary.anatomy.read import read
-from armillary.geometry.induced import (
+from armillary.geometry.induced_maps import (
     differential,
     exp_map,
     induced,
@@ -169,6 +169,7 @@ def test_a_common_direction_is_no_agreement():
 # On models.
 
 
+@pytest.mark.usefixtures("two_twins")
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_family_can_be_asked(name):
     whole(tried(Nonlinear(), read(tiny(name)), corpus(9, 18, vocabulary=97)))

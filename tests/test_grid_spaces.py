@@ -19,6 +19,7 @@ from armillary.specimens.models.heads.grid_models import leaning, reading
 from armillary.specimens.models.texts import corpus
 
 
+@pytest.mark.usefixtures("two_twins")
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_family_can_be_asked(name):
     whole(tried(Orthogonality(), read(tiny(name)), corpus(9, 18, vocabulary=97)))

@@ -75,7 +75,7 @@ def test_statistics_agree_with_the_model_s_own_patterns(name):
     checked = 0
     for batch in text.batches():
         patterns = {}
-        with still(anatomy.model), watching_patterns(anatomy, lambda i, p, kept=patterns: kept.update({i: p.double()})):
+        with still(anatomy.model), watching_patterns(anatomy, lambda i, p, seen=patterns: seen.update({i: p.double()})):
             run(anatomy, batch.ids, batch.mask)
         rows = {window.document: row for row, window in enumerate(batch.windows)}
         for index, (document, t) in enumerate(places):
@@ -140,12 +140,12 @@ def heads_of_part(anatomy, text: Corpus, windows) -> HeadRows:
     return observe(anatomy, replace(text, windows=tuple(windows)), [instrument])[instrument]
 
 
-def assert_same(one: HeadRows, other: HeadRows, atol: float) -> None:
-    assert one.queries == other.queries > 0
+def assert_same(a: HeadRows, b: HeadRows, atol: float) -> None:
+    assert a.queries == b.queries > 0
     for field in FIELDS:
-        assert np.allclose(one.sampled(field), other.sampled(field), atol=atol), field
+        assert np.allclose(a.sampled(field), b.sampled(field), atol=atol), field
     for name in EXACT:
-        assert np.allclose(one.exact(name), other.exact(name), atol=atol), name
+        assert np.allclose(a.exact(name), b.exact(name), atol=atol), name
 
 
 def test_the_state_of_a_text_is_the_sum_of_its_halves():

@@ -98,8 +98,8 @@ def test_singular_vectors_name_the_words_they_were_made_of():
     z = reader.vocabulary.directions(0, torch.tensor([10, 20])).values
     # One pair: queries along word 10, keys along word 20; W_VO of the same pair.
     left, right = (torch.nn.functional.normalize(row, dim=0)[:, None] for row in z)
-    one = Decomposed(0, "qk", Factored(left[None], 3 * right[None]).svd())
-    frame = directions_table(reader, one, [0], 5).to_frame()
+    part = Decomposed(0, "qk", Factored(left[None], 3 * right[None]).svd())
+    frame = directions_table(reader, part, [0], 5).to_frame()
     assert list(frame.sign) == ["+", "−"] and list(frame["index"]) == [1, 1]
     assert (frame.left_word[0], frame.right_word[0]) == ("w6", "w16"), "ids 10 and 20, after four special tokens"
     assert frame.sigma[0] == pytest.approx(3)
@@ -110,17 +110,17 @@ def test_the_sign_is_the_datas_and_a_pair_turns_as_one():
     reader = Reader.of(planted(), 1)
     z = reader.vocabulary.directions(0, torch.tensor([10, 20])).values
     left, right = (torch.nn.functional.normalize(row, dim=0)[:, None] for row in z)
-    one = Decomposed(0, "qk", Factored(left[None], right[None]).svd())
-    turned = Decomposed(0, "qk", replace(one.svd, left=-one.svd.left, right=-one.svd.right))
-    assert directions_table(reader, one, [0], 1) == directions_table(reader, turned, [0], 1)
-    half = Decomposed(0, "qk", replace(one.svd, right=-one.svd.right))
+    part = Decomposed(0, "qk", Factored(left[None], right[None]).svd())
+    turned = Decomposed(0, "qk", replace(part.svd, left=-part.svd.left, right=-part.svd.right))
+    assert directions_table(reader, part, [0], 1) == directions_table(reader, turned, [0], 1)
+    half = Decomposed(0, "qk", replace(part.svd, right=-part.svd.right))
     frame = directions_table(reader, half, [0], 1).to_frame()
     assert frame.left_word[0] == "w6" and frame.right_word[1] == "w16", "turned against each other they stay so"
 
 
 def test_near_ties_are_marked_as_one_span():
-    made = Factored(torch.eye(5)[None], torch.diag(torch.tensor([5.0, 3.0, 2.99, 2.98, 1.0]))[None]).svd()
-    assert ties(made) == [["", "2–4", "2–4", "2–4", ""]]
+    factored = Factored(torch.eye(5)[None], torch.diag(torch.tensor([5.0, 3.0, 2.99, 2.98, 1.0]))[None]).svd()
+    assert ties(factored) == [["", "2–4", "2–4", "2–4", ""]]
 
 
 # Agreement with Hugging Face's own modules, in float64.
@@ -129,10 +129,10 @@ def test_near_ties_are_marked_as_one_span():
 def agree(frame, scores: torch.Tensor, side: str) -> None:
     """The words of a list are the best by the naive scores, and their scores are those."""
     best = scores.sort(descending=True).values
-    found = torch.tensor(frame[f"{side}_score"].to_numpy())
+    shown = torch.tensor(frame[f"{side}_score"].to_numpy())
     size = float(scores.abs().max())
-    assert torch.allclose(found, scores[torch.tensor(list(frame[f"{side}_id"]))], rtol=0, atol=2e-5 * size)
-    assert torch.allclose(found, best[: len(found)], rtol=0, atol=2e-5 * size)
+    assert torch.allclose(shown, scores[torch.tensor(list(frame[f"{side}_id"]))], rtol=0, atol=2e-5 * size)
+    assert torch.allclose(shown, best[: len(shown)], rtol=0, atol=2e-5 * size)
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -278,9 +278,9 @@ def test_without_a_tokenizer_weights_are_still_read():
     anatomy = replace(specimen("llama"), tokenizer=None)
     sheet = readouts.heads(anatomy)
     assert "role" not in sheet.to_frame() and "weights alone" in sheet.notes[0]
-    one = readouts.heads(anatomy, layer=1, head=2)
-    assert "directions" not in one.tables and "came without a tokenizer" in one.notes[0]
-    assert one.to_frame("spectra").sigma_1.gt(0).all()
+    sheet = readouts.heads(anatomy, layer=1, head=2)
+    assert "directions" not in sheet.tables and "came without a tokenizer" in sheet.notes[0]
+    assert sheet.to_frame("spectra").sigma_1.gt(0).all()
     with pytest.raises(WordError, match=r"came without a tokenizer.*singular values, spectra and the atlas need none"):
         readouts.heads(anatomy, word="w8")
 
@@ -373,7 +373,7 @@ BACK = {
 
 
 def unlatex(text: str) -> str:
-    return re.sub("|".join(re.escape(key) for key in BACK), lambda found: BACK[found[0]], text)
+    return re.sub("|".join(re.escape(key) for key in BACK), lambda match: BACK[match[0]], text)
 
 
 def test_latex_comes_back(wild):
@@ -384,8 +384,8 @@ def test_latex_comes_back(wild):
     for line, lists in zip(body, listed.words, strict=True):
         cells = line.removesuffix(r" \\").split(" & ")
         for cell, words in zip(cells[-2:], lists, strict=True):
-            found = [unlatex(word) for word in re.findall(r"\\texttt\{(.*?)\}(?= \\quad |$)", cell)]
-            assert found == list(words)
+            shown = [unlatex(word) for word in re.findall(r"\\texttt\{(.*?)\}(?= \\quad |$)", cell)]
+            assert shown == list(words)
     assert text.splitlines()[0] == "% a caption⏎of two lines"
     for line in body:
         bare = re.sub(r"\\[\\{}$&#%_]", "", line)
@@ -395,9 +395,9 @@ def test_latex_comes_back(wild):
 
 @pytest.mark.parametrize("text", [*WILD, *UNSEEN, "100% & $5 #1 {a} ~b^c \\d_e <f>|g", "←"])
 def test_latex_escapes(text):
-    made = in_latex(text)
-    assert unlatex(made) == text
-    assert not re.search(r"(?<!\\)[#$%&_]|(?<!\\)[~^]", made)
+    escaped = in_latex(text)
+    assert unlatex(escaped) == text
+    assert not re.search(r"(?<!\\)[#$%&_]|(?<!\\)[~^]", escaped)
 
 
 def test_html_is_inert(wild, tmp_path):

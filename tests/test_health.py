@@ -29,13 +29,16 @@ FOUND = {
     "a duplicated unit": ("units.double", "look", f"L{LAYER} unit {TWIN} = {UNIT}"),
     "a silent head": ("heads.silent", "look", f"L{LAYER}H{HEAD}"),
     "uniform heads": ("heads.uniform", "bad", "L0H0"),
+    "a uniform head": ("heads.uniform", "look", f"L{LAYER}H{HEAD}"),
     "a head on one token": ("heads.collapsed", "look", f"L{LAYER}H{HEAD}"),
     "a large weight": ("weights.largest", "look", f"h.{LAYER}.mlp.c_proj.weight"),
+    "an unusual weight": ("weights.largest", "look", f"h.{LAYER}.mlp.c_proj.weight"),
     "a weight beyond float16": ("weights.largest", "bad", f"h.{LAYER}.mlp.c_proj.weight"),
     "a weight that is NaN": ("weights.finite", "bad", f"h.{LAYER}.mlp.c_proj.weight"),
     "duplicate embeddings": ("embeddings.double", "bad", "token 0"),
     "rank collapse": ("stream.rank", "bad", "resid"),
     "axes that a norm hides": ("norms.flat", "look", f"64 at L{LAYER}.ln2"),
+    "a norm that hides all axes": ("norms.flat", "look", f"256 at L{LAYER}.ln1"),
 }
 
 
@@ -84,6 +87,17 @@ def test_what_is_planted_is_found_and_named(healthy, text, health, what):
     if what != "a weight that is NaN":
         compared = against(sick, health)
         assert compared[id].base == health[id].shown
+
+
+def test_advice_names_what_is_wrong(healthy, text):
+    """A weight of 50 is unusual and fits float16; 20,000 is too near its end."""
+    for what, warned in (("an unusual weight", False), ("a large weight", True)):
+        line = check_health(read(injured(healthy.model, what)), text)["weights.largest"]
+        assert ("float16" in line.advice) == warned and line.advice
+
+
+def test_one_of_thousands_is_not_none():
+    assert [BY_ID["units.double"].show(value) for value in (0.0, 1 / 7168, 0.0006)] == ["0.0%", "below 0.1%", "0.1%"]
 
 
 def test_a_change_for_the_worse_is_looked_at(health):

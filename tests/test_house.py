@@ -1,6 +1,7 @@
 """The rules of the house: which folder may import which, what stays light, and that everything is described."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,15 +20,15 @@ def _imports(path: Path) -> list[tuple[str, bool]]:
     """(folder of ours, at module level?) for every import of ours in a file."""
     tree = ast.parse(path.read_text("utf-8"))
     outside = {id(node) for top in tree.body for node in ([top] if not isinstance(top, ast.If) else [])}
-    found = []
+    imported = []
     for node in ast.walk(tree):
         names = []
         if isinstance(node, ast.ImportFrom) and node.module:
             names = [node.module]
         elif isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
-        found += [(n.split(".")[1], id(node) in outside) for n in names if n.startswith("armillary.")]
-    return found
+        imported += [(n.split(".")[1], id(node) in outside) for n in names if n.startswith("armillary.")]
+    return imported
 
 
 @pytest.mark.parametrize("path", sorted(ROOT.rglob("*.py")), ids=lambda p: str(p.relative_to(ROOT)))
@@ -61,19 +62,75 @@ def _length(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 
 def test_functions_are_short():
-    found = {
+    too_long = {
         (path.relative_to(ROOT).as_posix(), node.name)
         for path in ROOT.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _length(node) > LONGEST
     }
-    assert not found, "shorten these functions"
+    assert not too_long, "shorten these functions"
 
 
 def test_a_long_function_is_noticed():
     for lines, doc in ((50, ""), (51, ""), (50, '    """What it does.\n\n    More.\n    """\n')):
         (function,) = ast.parse("def f(\n    a,\n    b,\n):\n" + doc + "    a = b\n" * lines).body
         assert (_length(function) > LONGEST) == (lines == 51)
+
+
+# What a name must say is what the value is. These say only that there is one.
+SILENT = frozenset("made found told said one kept thing stuff".split())
+# Names that users write.
+WRITTEN_BY_USERS = {("armillary/edits/ablate.py", "kept")}
+
+
+def _silent(source: str) -> list[tuple[int, str]]:
+    """(line, name) of variables, parameters, fields and functions whose name does not say what they hold."""
+    names: list[tuple[int, str | None]] = []
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case (
+                ast.Name(id=name, ctx=ast.Store())
+                | ast.Attribute(attr=name, value=ast.Name(id="self"), ctx=ast.Store())
+            ):
+                names.append((node.lineno, name))
+            case ast.arg(arg=name) | ast.FunctionDef(name=name) | ast.ExceptHandler(name=name):
+                names.append((node.lineno, name))
+    return sorted((line, name) for line, name in names if name in SILENT)
+
+
+def test_names_say_what_they_hold():
+    silent = [
+        f"{place}:{line}: {name}"
+        for folder in (ROOT, Path(__file__).parent)
+        for path in sorted(folder.rglob("*.py"))
+        for place in [path.relative_to(folder.parent).as_posix()]
+        for line, name in _silent(path.read_text("utf-8"))
+        if (place, name) not in WRITTEN_BY_USERS
+    ]
+    assert not silent, "name these by what they hold: rows, survey, message, …"
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("made = 1", "made"),
+        ("a, (b, *kept) = 1, (2, 3)", "kept"),
+        ("for one in range(3): pass", "one"),
+        ("[one for one in range(3)]", "one"),
+        ("if (found := 1): pass", "found"),
+        ("with open('f') as told: pass", "told"),
+        ("said: str = ''", "said"),
+        ("def f(a, *, said=None): pass", "said"),
+        ("f = lambda found: found", "found"),
+        ("def told(): pass", "told"),
+        ("try: pass\nexcept ValueError as said: pass", "said"),
+        ("class A:\n    kept: int = 0", "kept"),
+        ("class A:\n    def f(self): self.thing = 1", "thing"),
+    ],
+)
+def test_a_name_that_says_nothing_is_noticed(source, name):
+    assert [silent for _, silent in _silent(source)] == [name]
+    assert not _silent(re.sub(rf"\b{name}\b", "rows", source))
 
 
 MOST_FILES = 13
@@ -100,10 +157,10 @@ ONE_NOUN = {
 
 def _folders(root: Path) -> dict[str, list[str]]:
     """Folder → the names of its Python files."""
-    found: dict[str, list[str]] = {}
+    names: dict[str, list[str]] = {}
     for path in sorted(root.rglob("*.py")):
-        found.setdefault(path.parent.relative_to(root).as_posix(), []).append(path.stem)
-    return found
+        names.setdefault(path.parent.relative_to(root).as_posix(), []).append(path.stem)
+    return names
 
 
 def _crowded(folders: dict[str, list[str]]) -> dict[str, int]:
@@ -157,9 +214,9 @@ def test_crowds_and_namesakes_are_noticed(tmp_path):
         (tmp_path / folder).mkdir(exist_ok=True)
         (tmp_path / folder / name).write_text("class Row:\n    pass\n", "utf-8")
     assert _ambiguous(_folders(tmp_path)) == {"file3": ["flow", "views"]}
-    one, other = "class Row:\n    pass\n", "class Row:\n    width: int\n"
-    assert _repeated_classes({"a.py": one, "b.py": "class Line:\n    pass\n"}) == {}
-    assert _repeated_classes({"a.py": one, "b.py": other}) == {"Row": ["a.py", "b.py"]}
+    narrow, wide = "class Row:\n    pass\n", "class Row:\n    width: int\n"
+    assert _repeated_classes({"a.py": narrow, "b.py": "class Line:\n    pass\n"}) == {}
+    assert _repeated_classes({"a.py": narrow, "b.py": wide}) == {"Row": ["a.py", "b.py"]}
 
 
 LIGHT = [

@@ -46,10 +46,10 @@ def evidence():
     return gather(bag(gaussian()), corpus(), [LENGTHS])
 
 
-def decided(evidence, probes, asked=True, said=lambda what: None):
+def decided(evidence, probes, asked=True, report=lambda what: None):
     with crew_of(2, []) as crew:
         crew = begin(crew, evidence, probes, True, asked)
-        return list(conclude(evidence, probes, True, said, crew))
+        return list(conclude(evidence, probes, True, report, crew))
 
 
 def processes(conclusions):
@@ -59,27 +59,27 @@ def processes(conclusions):
 @pytest.mark.parametrize("start", ["forkserver", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_two_processes_decide_what_one_does(folder, monkeypatch, start):
     monkeypatch.setattr(workers, "START", start)
-    told: list[list[str]] = []
-    one = armillary.survey(folder, claims=CLAIMS, quick=True, progress=False)
-    two = armillary.survey(
-        folder, claims=CLAIMS, quick=True, progress=False, jobs=2, tell=lambda s: told.append([f.id for f in s])
+    reports: list[list[str]] = []
+    alone = armillary.survey(folder, claims=CLAIMS, quick=True, progress=False)
+    shared = armillary.survey(
+        folder, claims=CLAIMS, quick=True, progress=False, jobs=2, tell=lambda s: reports.append([f.id for f in s])
     )
-    assert not any(finding.verdict == "failed" for finding in one)
-    records = [json.loads(survey_json(survey)) for survey in (one, two)]
+    assert not any(finding.verdict == "failed" for finding in alone)
+    records = [json.loads(survey_json(survey)) for survey in (alone, shared)]
     assert [record.pop("times")["plan"]["jobs"] for record in records] == [1, 2]
     assert records[0] == records[1]
     # Whatever is decided first, the ledger grows in its own order.
-    ids = [finding.id for finding in one]
-    assert told == [ids[:count] for count in range(len(ids) + 1)]
+    ids = [finding.id for finding in alone]
+    assert reports == [ids[:count] for count in range(len(ids) + 1)]
     assert not multiprocessing.active_children()
 
 
 def test_every_worker_decides_some(evidence):
-    said: list[list[workers.Doing]] = []
-    conclusions = decided(evidence, [Where(str(i)) for i in range(6)], said=said.append)
+    reports: list[list[workers.Doing]] = []
+    conclusions = decided(evidence, [Where(str(i)) for i in range(6)], report=reports.append)
     assert {conclusion.finding.id for conclusion in conclusions} == {f"jobs.{i}" for i in range(6)}
     assert len(processes(conclusions)) == 2 and os.getpid() not in processes(conclusions)
-    assert any(len({doing.task for doing in what}) == 2 for what in said)
+    assert any(len({doing.task for doing in what}) == 2 for what in reports)
 
 
 def test_a_worker_that_dies_loses_nothing(evidence):
@@ -124,8 +124,8 @@ def test_a_model_arrives_as_it_was(name):
     ids = torch.tensor([[5, 6, 7, 8, 9]])
     with still(model.model), still(arrived.model):
         assert torch.equal(run(model, ids), run(arrived, ids))
-    for one, two in ((model.W_E, arrived.W_E), (model.blocks[0].attention.W_Q, arrived.blocks[0].attention.W_Q)):
-        assert torch.equal(one, two)
+    for sent, received in ((model.W_E, arrived.W_E), (model.blocks[0].attention.W_Q, arrived.blocks[0].attention.W_Q)):
+        assert torch.equal(sent, received)
     # Its views are views of the weights that run, in both.
     owned = {parameter.untyped_storage().data_ptr() for parameter in arrived.model.parameters()}
     assert arrived.W_E.untyped_storage().data_ptr() in owned
@@ -170,11 +170,11 @@ def test_an_end_leaves_what_was_decided_and_no_process(tmp_path, ending):
             os.killpg(process.pid, ending)
         else:
             process.send_signal(ending)
-        _, told = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=60)
     if ending == signal.SIGINT:
         assert process.returncode == 130
-        assert b"armillary: interrupted; the claims that were already decided are saved;" in told
-        assert b"Traceback" not in told
+        assert b"armillary: interrupted; the claims that were already decided are saved;" in errors
+        assert b"Traceback" not in errors
     assert len(armillary.read(tmp_path / "out")) > 0
     ends = time.monotonic() + 60
     while _lives(process.pid):

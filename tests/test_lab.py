@@ -158,15 +158,15 @@ def test_the_folder_loads_everywhere(whole, architecture):
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_the_kept_steps_load(whole, architecture):
-    kept = sorted((whole[architecture].out / "steps").iterdir())
-    assert [int(path.name) for path in kept] == list(RECIPES[architecture].kept_steps) == [0, 2, 5, 12]
-    first, last = (tr.AutoModelForCausalLM.from_pretrained(path).state_dict() for path in (kept[0], kept[-1]))
+    steps = sorted((whole[architecture].out / "steps").iterdir())
+    assert [int(path.name) for path in steps] == list(RECIPES[architecture].kept_steps) == [0, 2, 5, 12]
+    first, last = (tr.AutoModelForCausalLM.from_pretrained(path).state_dict() for path in (steps[0], steps[-1]))
     untrained = build(RECIPES[architecture], whole[architecture].bpe.token_to_id(END)).state_dict()
     assert all(torch.equal(first[name], untrained[name].half()) for name in first)
     end = load_file(whole[architecture].out / "model.safetensors")
     assert all(torch.equal(last[name], tensor) for name, tensor in end.items())
     assert any(not torch.equal(first[name], last[name]) for name in first)
-    assert len(armillary.load(str(kept[1]), device="cpu", progress=False).laws) == len(LAWS)
+    assert len(armillary.load(str(steps[1]), device="cpu", progress=False).laws) == len(LAWS)
 
 
 def test_a_folder_belongs_to_one_run(text, tmp_path, whole):

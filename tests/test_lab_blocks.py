@@ -60,30 +60,30 @@ def ngpt():
 # ---- nGPT -----------------------------------------------------------------------------------------------
 
 
-def one(x):
+def unit(x):
     return x / x.norm()
 
 
 def by_hand(block: NGPTBlock, x: torch.Tensor) -> torch.Tensor:
     """The paper's equations, token by token and head by head."""
     k = D // H
-    columns = lambda w: torch.stack([one(c) for c in w.T]).T  # noqa: E731
-    rows = lambda w: torch.stack([one(r) for r in w])  # noqa: E731
-    h = torch.stack([one(row) for row in x])
+    columns = lambda w: torch.stack([unit(c) for c in w.T]).T  # noqa: E731
+    rows = lambda w: torch.stack([unit(r) for r in w])  # noqa: E731
+    h = torch.stack([unit(row) for row in x])
     q, key, v = (h @ columns(block.read)).split(D, 1)
     scale, mixed = block.query_scale(), []
     for head in range(H):
         cut = slice(head * k, (head + 1) * k)
-        qs = torch.stack([one(row) * scale[cut] for row in q[:, cut]])
-        ks = torch.stack([one(row) * scale[cut] for row in key[:, cut]])
+        qs = torch.stack([unit(row) * scale[cut] for row in q[:, cut]])
+        ks = torch.stack([unit(row) * scale[cut] for row in key[:, cut]])
         score = (math.sqrt(k) * qs @ ks.T).masked_fill(torch.ones(len(x), len(x)).tril() == 0, -math.inf)
         mixed.append(score.softmax(-1) @ v[:, cut])
     answer = torch.cat(mixed, 1) @ rows(block.write)
     alpha = block.towards_attention().abs()
-    h = torch.stack([one(a + alpha * (one(b) - a)) for a, b in zip(h, answer, strict=True)])
+    h = torch.stack([unit(a + alpha * (unit(b) - a)) for a, b in zip(h, answer, strict=True)])
     hidden = block.act(h @ columns(block.up) * block.hidden_scale() * math.sqrt(D))
     answer, alpha = hidden @ rows(block.down), block.towards_mlp().abs()
-    return torch.stack([one(a + alpha * (one(b) - a)) for a, b in zip(h, answer, strict=True)])
+    return torch.stack([unit(a + alpha * (unit(b) - a)) for a, b in zip(h, answer, strict=True)])
 
 
 def test_ngpt_equals_its_equations(ngpt):
@@ -242,8 +242,8 @@ def test_padding_is_not_attended_to(family, part):
     other = IDS.clone()
     other[:, :3] = 5
     with torch.no_grad(), swap(model, **part):
-        found = [model(input_ids=ids, attention_mask=mask, use_cache=False).logits[:, 3:] for ids in (IDS, other)]
-    torch.testing.assert_close(*found, rtol=1e-6, atol=1e-6)
+        logits = [model(input_ids=ids, attention_mask=mask, use_cache=False).logits[:, 3:] for ids in (IDS, other)]
+    torch.testing.assert_close(*logits, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("heads", [name for name in MEMBERSHIPS if name not in ("block", "uniform")])

@@ -11,6 +11,7 @@ from command import refused, works
 
 from armillary.errors import ArmillaryError
 from armillary.lab.study.arms import STUDIES, arms_of
+from armillary.lab.study.conclusions import outcome as conclusions
 from armillary.lab.study.conclusions.decisions import StudyEvidence
 from armillary.lab.study.conclusions.lab_claims import LAB_CLAIMS
 from armillary.lab.study.conclusions.outcome import ArmOutcome, StudyOutcome, pooled
@@ -200,7 +201,7 @@ def test_identical_twins_do_not_decide_a_claim_wrongly():
 @pytest.mark.parametrize("entry", LAB_CLAIMS, ids=lambda claim: claim.id)
 def test_a_claim_is_complete_and_no_part_of_a_survey(entry):
     claim = entry.claim
-    assert all((claim.statement, claim.source, claim.definition, claim.control, claim.rule))
+    assert all((claim.statement, claim.source, claim.question, claim.definition, claim.control, claim.rule))
     assert f"{EFFECT:g} nats" in claim.rule
     assert entry.study in STUDIES
     assert claim.id not in {probe.claim.id for probe in PROBES} | {probe.claim.id for probe in choose("all")}
@@ -228,6 +229,30 @@ def test_a_worse_arm_of_another_study_qualifies_a_claim():
     assert len({(row["arm"], row["seed"], row["tuning"], row.get("rate")) for row in rows}) == len(rows)
 
 
+def test_folders_are_judged_together(monkeypatch):
+    studies = {
+        "own": _study("symmetriser", planted("symmetriser", {}), "xs"),
+        "norms": _study("norms", planted("norms", {"symmetriser ring": WORSE}), "xs"),
+        "metric": _study("metric", planted("metric", {"angle": BETTER}), "xs"),
+        "larger": _study("norms", planted("norms", {}), "s"),
+    }
+    monkeypatch.setattr(conclusions, "outcome", lambda folder: studies[folder.name])
+    judged = {
+        names: conclusions.together([Path(name) for name in names]).verdicts().get("lab.symmetriser")
+        for names in (("own",), ("own", "norms"), ("norms", "own"))
+    }
+    assert judged["own",].verdict == "supported"
+    assert judged["own", "norms"] == judged["norms", "own"]
+    assert judged["own", "norms"].verdict == "qualified"
+    assert "Worse: symmetriser ring" in judged["own", "norms"].reading
+    with pytest.raises(ArmillaryError, match=r"own has size 'xs' and larger has 's'.* cannot be compared"):
+        conclusions.together([Path("own"), Path("larger")])
+    with pytest.raises(ArmillaryError, match="reference arm 'layernorm' and metric has 'dot'"):
+        conclusions.together([Path("own"), Path("metric")])
+    with pytest.raises(ArmillaryError, match="several of the folders hold the study symmetriser"):
+        conclusions.together([Path("own"), Path("own")])
+
+
 @pytest.mark.parametrize(("size", "verdict"), [("smoke", "undecided"), ("xs", "supported")])
 def test_a_size_that_tests_the_machinery_decides_nothing(size, verdict):
     evidence = planted("metric", {"angle": BETTER})
@@ -239,8 +264,8 @@ def test_claims_are_listed_with_their_verdicts():
     listed = works("claims").stdout
     assert all(claim in listed for claim in CLAIMS)
     assert "no part of a survey" in listed
-    for said in stored():
-        assert said.verdict in works("claims", said.claim).stdout
+    for verdict in stored():
+        assert verdict.verdict in works("claims", verdict.claim).stdout
     with pytest.raises(ArmillaryError, match=r"chapter G .The laboratory. is decided by training"):
         choose("G")
     refused("did you mean 'lab.norms'", "claims", "lab.norm")
@@ -248,7 +273,7 @@ def test_claims_are_listed_with_their_verdicts():
 
 def test_a_claim_without_runs_says_so(monkeypatch):
     listed = lab_list_text(LAB_CLAIMS, width=300)
-    assert listed.count("Not run yet.") == len(CLAIMS.keys() - {said.claim for said in stored()})
+    assert listed.count("Not run yet.") == len(CLAIMS.keys() - {verdict.claim for verdict in stored()})
     monkeypatch.setattr("armillary.views.text.lab.lab_claims.stored", tuple)
     assert lab_list_text(LAB_CLAIMS, width=300).count("Not run yet.") == len(CLAIMS)
 
@@ -258,7 +283,7 @@ def test_the_shipped_verdicts_follow_from_the_stored_runs():
     assert json.loads(PATH.read_text("utf-8")) == json.loads(studies["stored_json"](studies["stored"]())), (
         "run python docs/studies.py"
     )
-    assert {said.claim for said in stored()} <= {*CLAIMS, GENERALISE.id}
+    assert {verdict.claim for verdict in stored()} <= {*CLAIMS, GENERALISE.id}
 
 
 KINDS = ("llama", "bert", "lstm", "mamba2", "vit", "mixer", "convnext")
@@ -305,8 +330,8 @@ def test_one_seed_or_seeds_that_disagree_decide_nothing():
 
 
 def test_the_reading_names_what_does_not_carry_over():
-    said = carries_over(StudyEvidence("gpt", surveyed(lambda kind, claim: claim == 3), {}))
-    assert said.verdict == "supported" and said.reading.endswith("19 of 20 claims carry over; not c3.")
+    verdict = carries_over(StudyEvidence("gpt", surveyed(lambda kind, claim: claim == 3), {}))
+    assert verdict.verdict == "supported" and verdict.reading.endswith("19 of 20 claims carry over; not c3.")
     shown = works("claims", "lab.generalise").stdout
     assert "python bench/generalise.py" in shown and "by chance" not in GENERALISE.claim.rule
     refused("decided by training models", "survey", "builtin:gpt", "--claims", "lab.generalise")

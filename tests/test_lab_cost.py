@@ -71,8 +71,8 @@ def test_before_the_first_look_there_is_no_loss():
 
 def test_the_best_checkpoint_is_compared_as_well_as_the_end():
     curves = {"base": [4.0, 3.0], "arm": [4.0, 3.0]}
-    (found,) = by_best(planted({"base": 1.0, "arm": 1.0}, curves, best=0.05), "base")
-    assert (found.difference, found.outcome) == (pytest.approx(-0.05), "better")
+    (row,) = by_best(planted({"base": 1.0, "arm": 1.0}, curves, best=0.05), "base")
+    assert (row.difference, row.outcome) == (pytest.approx(-0.05), "better")
 
 
 def test_the_clock_leaves_evaluations_and_compilation_out(monkeypatch):

@@ -71,7 +71,7 @@ def test_a_batch_follows_from_seed_and_step_alone(tmp_path):
     data._epoch.cache_clear()
     np.random.seed(3)
     again = {step: data.Stream(tmp_path, "train").batch(plan, step) for step in (7, 2, 5, 0)}
-    assert all((first[step] == found).all() for step, found in again.items())
+    assert all((first[step] == ids).all() for step, ids in again.items())
     longer = small(steps=99, rate=1e-5)
     assert (row.batch(longer, 5) == first[5]).all(), "how long the run is or how fast it learns does not matter"
     assert (row.batch(small(seed=1), 5) != first[5]).any()
@@ -87,14 +87,14 @@ def test_shards_are_one_long_row(tmp_path, text, monkeypatch):
     assert len(files) == -(-len(many) // 100) > 20
     assert {path.stat().st_size for path in files[:-1]} == {200}
     monkeypatch.undo()
-    one = data.Stream(tmp_path / "one", "train")
-    expected = one.window(0, len(one))
-    assert len(one) == len(many) == len(expected)
+    stream = data.Stream(tmp_path / "one", "train")
+    expected = stream.window(0, len(stream))
+    assert len(stream) == len(many) == len(expected)
     monkeypatch.setattr(data, "SHARD", 100)
     assert (many.window(0, len(many)) == expected).all()
-    for start, length in ((0, 100), (95, 10), (99, 1), (100, 250), (len(one) - 3, 10), (len(one), 5)):
+    for start, length in ((0, 100), (95, 10), (99, 1), (100, 250), (len(stream) - 3, 10), (len(stream), 5)):
         assert (many.window(start, length) == expected[start : start + length]).all()
-    assert (many.batch(small(), 7) == np.stack([expected[s : s + 17] for s in _starts(len(one), 7)])).all()
+    assert (many.batch(small(), 7) == np.stack([expected[s : s + 17] for s in _starts(len(stream), 7)])).all()
 
 
 def _starts(tokens: int, step: int) -> list[int]:
@@ -145,8 +145,8 @@ def test_the_parts_are_apart_and_complete(tmp_path_factory, written):
     train, valid = (list(data.Text.of(path).part(name)) for name in ("train", "valid"))
     assert train + valid == whole
     size = sum(len(line.encode()) for line in whole)
-    kept = sum(len(line.encode()) for line in train)
-    assert kept >= 0.95 * size > kept - len(train[-1].encode())
+    train_size = sum(len(line.encode()) for line in train)
+    assert train_size >= 0.95 * size > train_size - len(train[-1].encode())
 
 
 def test_a_text_of_its_own_is_held_out_whole(tmp_path):
@@ -265,9 +265,9 @@ def test_a_vocabulary_that_the_text_cannot_fill(tmp_path):
     (tmp_path / "t.txt").write_text("some words and some more words\n" * 5)
     with pytest.raises(
         ArmillaryError, match=r"a vocabulary of 5000 .* supports only (2[67][0-9]) tokens; .*ask for a vocabulary"
-    ) as said:
+    ) as caught:
         data.train_tokenizer(data.Text.of(tmp_path / "t.txt"), 5000)
-    most = int(str(said.value).split("only ")[1].split()[0])
+    most = int(str(caught.value).split("only ")[1].split()[0])
     assert data.train_tokenizer(data.Text.of(tmp_path / "t.txt"), most).get_vocab_size() == most
 
 

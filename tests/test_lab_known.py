@@ -47,15 +47,15 @@ def test_the_plain_model_is_trained_once_for_all_studies(text, gate, tmp_path, m
 
 def test_what_is_taken_over_is_what_a_run_of_its_own_gives(text, gate, tmp_path):
     taken = Study("metric", "smoke", text, tmp_path / "a", 2, "cpu", known=(gate,)).run(["dot"])
-    made = Study("metric", "smoke", text, tmp_path / "b", 2, "cpu").run(["dot"])
-    assert {row["key"]: row["loss"] for row in taken} == {row["key"]: row["loss"] for row in made}
+    rows = Study("metric", "smoke", text, tmp_path / "b", 2, "cpu").run(["dot"])
+    assert {row["key"]: row["loss"] for row in taken} == {row["key"]: row["loss"] for row in rows}
 
 
 def test_other_models_and_longer_studies_are_trained(text, gate, tmp_path):
     rows = Study("metric", "smoke", text, tmp_path / "m", 3, "cpu", known=(gate,)).run(["dot", "cosine"])
-    made = [row["key"] for row in rows if "taken_from" not in row]
-    assert sum("/cosine/" in key for key in made) == 7
-    assert [key for key in made if "/dot/" in key] == [
+    trained = [row["key"] for row in rows if "taken_from" not in row]
+    assert sum("/cosine/" in key for key in trained) == 7
+    assert [key for key in trained if "/dot/" in key] == [
         row["key"] for row in rows if row["seed"] == 2 and "/dot/" in row["key"]
     ]
 

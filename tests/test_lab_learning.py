@@ -113,16 +113,16 @@ def test_compiled_attention_is_told_that_it_is_causal_and_given_no_mask(architec
     model, ids = build(small(architecture, dropout=0.2)).train(), torch.arange(32).reshape(2, 16)
 
     def attention() -> set[tuple[bool, bool]]:
-        found: set[tuple[bool, bool]] = set()
+        kinds: set[tuple[bool, bool]] = set()
 
         def backend(graph: torch.fx.GraphModule, inputs: Any) -> Any:
             for node in graph.graph.nodes:
                 if node.target is torch.nn.functional.scaled_dot_product_attention:
-                    found.add((node.kwargs["attn_mask"] is not None, node.kwargs["is_causal"]))
+                    kinds.add((node.kwargs["attn_mask"] is not None, node.kwargs["is_causal"]))
             return graph.forward
 
         torch.compile(lambda rows: model(input_ids=rows, use_cache=False).logits, dynamic=False, backend=backend)(ids)
-        return found
+        return kinds
 
     before = model.config.to_dict(), model.config._attn_implementation
     with unmasked(model):
@@ -141,13 +141,13 @@ def test_what_can_be_learnt_is_and_what_cannot_is_not(tmp_path):
     """Letters in a fixed order cost nothing in the end; letters at random cost four bits each, and never less."""
     plan = small(vocabulary=257, steps=60, warmup=5, rate=2e-2, look=60)
     (tmp_path / "order.txt").write_text(("abcdefghijklmnop" * 4 + "\n") * 300)
-    found = {}
+    losses = {}
     for name, source in (("order", tmp_path / "order.txt"), ("noise", noise(tmp_path / "noise.txt"))):
-        found[name] = log(trainer(plan, source, tmp_path / name).run())
-    bits = {name: [row["valid_bits_per_byte"] for row in rows if "loss" not in row] for name, rows in found.items()}
+        losses[name] = log(trainer(plan, source, tmp_path / name).run())
+    bits = {name: [row["valid_bits_per_byte"] for row in rows if "loss" not in row] for name, rows in losses.items()}
     assert bits["order"][-1] < 0.5 < 7 < bits["order"][0]
     assert 4 * 63 / 64 < bits["noise"][-1] < 4.5
-    last = np.mean([row["loss"] for row in found["noise"] if "loss" in row][-10:])
+    last = np.mean([row["loss"] for row in losses["noise"] if "loss" in row][-10:])
     assert np.log(16) * 63 / 64 - 0.05 < last
 
 

@@ -63,9 +63,9 @@ def test_a_random_start_learns_layernorm_if_all_are_heard(learned, messages):
 
 
 def test_restricted_messages_cost_and_more_of_them_cost_less(learned):
-    found = {messages: error(learned[messages], rows()) for messages in MESSAGES}
-    assert found["none"] > found["ring"] > 10 * found["all"]
-    assert found["none"] > found["subset"] > 10 * found["all"]
+    errors = {messages: error(learned[messages], rows()) for messages in MESSAGES}
+    assert errors["none"] > errors["ring"] > 10 * errors["all"]
+    assert errors["none"] > errors["subset"] > 10 * errors["all"]
 
 
 def test_learned_messages_become_messages_to_all(learned):
@@ -220,14 +220,14 @@ def test_what_one_model_taught_serves_another():
 def test_a_mimic_start_follows_the_seed_and_is_near_layernorm():
     model = tiny("gpt2").eval()
     with torch.no_grad():
-        before, found = model(input_ids=IDS).logits, []
+        before, logits = model(input_ids=IDS).logits, []
         for seed in (1, 1, 2):
             torch.manual_seed(seed)
             with swap(model, norm="symmetriser", start="mimic", messages="all", blocks=2):
-                found.append(model(input_ids=IDS).logits)
-    assert torch.equal(found[0], found[1])
-    assert not torch.equal(found[0], found[2])
-    assert (found[0] - before).norm() / before.norm() < 0.05
+                logits.append(model(input_ids=IDS).logits)
+    assert torch.equal(logits[0], logits[1])
+    assert not torch.equal(logits[0], logits[2])
+    assert (logits[0] - before).norm() / before.norm() < 0.05
 
 
 def test_states_are_what_norms_receive():

@@ -40,16 +40,16 @@ def test_the_rate_is_never_above_its_height_nor_zero_nor_below_the_floor(steps, 
 
 @given(steps=st.integers(1, 100_000), keep=st.integers(2, 40))
 def test_the_kept_steps_grow_by_one_factor_from_the_first_to_the_last(steps, keep):
-    kept = recipe("smoke", steps=steps, keep=keep).kept_steps
-    assert kept[0] == 0 and kept[-1] == steps
-    assert list(kept) == sorted(set(kept))
-    assert len(kept) <= keep
+    chosen = recipe("smoke", steps=steps, keep=keep).kept_steps
+    assert chosen[0] == 0 and chosen[-1] == steps
+    assert list(chosen) == sorted(set(chosen))
+    assert len(chosen) <= keep
     if steps >= 2**keep:  # room for all of them, each at least twice as old as the one before
-        assert len(kept) == keep
+        assert len(chosen) == keep
         if keep > 3:
-            ratios = np.diff(np.log(kept[1:]))
+            ratios = np.diff(np.log(chosen[1:]))
             # Rounding moves a step by half at most.
-            slack = np.array([0.5 / step for step in kept[1:-1]]) + [0.5 / step for step in kept[2:]]
+            slack = np.array([0.5 / step for step in chosen[1:-1]]) + [0.5 / step for step in chosen[2:]]
             assert (np.abs(ratios - ratios.mean()) <= slack + 1e-9).all()
 
 
@@ -157,9 +157,9 @@ def test_a_llama_drops_what_is_written_to_the_stream_and_nothing_else():
     ids = torch.arange(32).reshape(2, 16)
     torch.default_generator.manual_seed(0)
     first = model(input_ids=ids).logits
-    kept = seen["model.embed_tokens"]
+    embedded = seen["model.embed_tokens"]
     written = plain.model.embed_tokens(ids)
-    assert ((kept == 0) | torch.isclose(kept, 2 * written)).all()
+    assert ((embedded == 0) | torch.isclose(embedded, 2 * written)).all()
     writers = [f"model.layers.{i}.{part}" for i in range(2) for part in ("self_attn.o_proj", "mlp.down_proj")]
     for name in ("model.embed_tokens", *writers):
         assert 0.4 < float((seen[name] == 0).float().mean()) < 0.6, name

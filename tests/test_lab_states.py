@@ -23,13 +23,13 @@ SMOKE = SIZES["smoke"]
 def test_vectors_on_a_sphere_are_known_by_their_lengths():
     draws = torch.Generator().manual_seed(1)
     x = torch.randn(4000, 8, generator=draws)
-    found = reading(x, x / x.norm(dim=-1, keepdim=True))
-    assert found["spread after the norm"] == pytest.approx(0, abs=1e-6)
-    assert found["spread of lengths"] > 0.2
+    row = reading(x, x / x.norm(dim=-1, keepdim=True))
+    assert row["spread after the norm"] == pytest.approx(0, abs=1e-6)
+    assert row["spread of lengths"] > 0.2
     # Isotropic: a mean over 4000 pairs whose cosine has a standard deviation of 1/√8.
-    assert abs(found["mean cosine"]) < 4 / (8 * 4000) ** 0.5
-    assert found["effective rank"] == pytest.approx(8, rel=0.02)
-    assert found["top axis"] == pytest.approx(1 / 8, rel=0.1)
+    assert abs(row["mean cosine"]) < 4 / (8 * 4000) ** 0.5
+    assert row["effective rank"] == pytest.approx(8, rel=0.02)
+    assert row["top axis"] == pytest.approx(1 / 8, rel=0.1)
 
 
 def test_a_narrow_cone_and_a_plane_are_seen():
@@ -62,10 +62,10 @@ def test_an_end_state_comes_back(tmp_path, study, name):
 
 def test_hooks_are_gone_after_reading():
     model = build_arm(arms_of("norms")[0], SMOKE, 0).eval()
-    found = geometry(model, torch.randint(0, SMOKE.vocabulary, (4, SMOKE.context)))
+    rows = geometry(model, torch.randint(0, SMOKE.vocabulary, (4, SMOKE.context)))
     # LayerNorm at its start has no gain: everything leaves on the sphere.
-    assert found["spread after the norm"] < 1e-2
-    assert found["last length"] > 0
+    assert rows["spread after the norm"] < 1e-2
+    assert rows["last length"] > 0
     assert not any(module._forward_hooks for module in model.modules())
 
 
@@ -85,14 +85,14 @@ def test_end_states_are_surveyed_and_shown(study):
     shown = run("lab", "show", study, "--survey", "--out", study / "page.html")
     assert shown.exit_code == 0, shown.stderr
     assert "surveyed layernorm" in shown.stderr and "End states" in shown.stdout
-    found = read_geometry(study)
-    assert list(found) == ["layernorm", "rmsnorm", "dyt"]
-    assert set(found["layernorm"].claims) == set(laboratory.STATE_CLAIMS.split(","))
-    for state in found.values():
+    arms = read_geometry(study)
+    assert list(arms) == ["layernorm", "rmsnorm", "dyt"]
+    assert set(arms["layernorm"].claims) == set(laboratory.STATE_CLAIMS.split(","))
+    for state in arms.values():
         assert bool(state.claims) != bool(state.refused), "verdicts, or a reason why there are none"
-    assert found["dyt"].numbers["spread after the norm"] > found["layernorm"].numbers["spread after the norm"]
+    assert arms["dyt"].numbers["spread after the norm"] > arms["layernorm"].numbers["spread after the norm"]
     assert "Geometry of the end states" in (study / "page.html").read_text()
-    assert json.loads((study / GEOMETRY).read_text()).keys() == found.keys()
+    assert json.loads((study / GEOMETRY).read_text()).keys() == arms.keys()
     (study / GEOMETRY).write_text('{"layernorm": 3}')
     with pytest.raises(OutputError, match=r"geometry.json is damaged .* delete it"):
         outcome(study)

@@ -155,13 +155,13 @@ def test_arms_side_by_side_are_the_arms_one_by_one(text, tmp_path, monkeypatch, 
     monkeypatch.setattr("armillary.lab.study.design.RATES", (1e-3, 2e-3))
     names = ["identical twin", "layernorm", "block heads"]
     folders = [tmp_path / str(jobs) for jobs in (1, 2)]
-    one, two = (Study("gate", "smoke", text, at, 1, "cpu").run(names, jobs) for jobs, at in enumerate(folders, 1))
-    assert {row["key"]: row["loss"] for row in one} == {row["key"]: row["loss"] for row in two}
-    assert len(one) == 2 * len(TUNING_SEEDS) + len(names)
+    alone, shared = (Study("gate", "smoke", text, at, 1, "cpu").run(names, jobs) for jobs, at in enumerate(folders, 1))
+    assert {row["key"]: row["loss"] for row in alone} == {row["key"]: row["loss"] for row in shared}
+    assert len(alone) == 2 * len(TUNING_SEEDS) + len(names)
     assert "block heads" in capfd.readouterr().err
     # Two arms on one device slow each other down, so that the time of a step is not theirs.
-    assert all(row["step_seconds"] > 0 for row in one)
-    assert {row["arm"]: row["step_seconds"] is None for row in two} == {name: name != "layernorm" for name in names}
+    assert all(row["step_seconds"] > 0 for row in alone)
+    assert {row["arm"]: row["step_seconds"] is None for row in shared} == {name: name != "layernorm" for name in names}
     with pytest.raises(ArmillaryError, match="whose tuning runs are missing"):
         Study("gate", "smoke", text, tmp_path / "other", 1, "cpu").run(["block heads"])
 
@@ -263,13 +263,13 @@ def test_robustness_costs_nothing_where_nothing_is_lost(corpus):
     width = SMOKE.width // SMOKE.heads
     with torch.no_grad():
         attention.c_proj.weight[width : 2 * width] = 0
-    found = robustness(trainer.model, lambda: trainer.valid_loss(8))
-    assert len(found["heads"]) == SMOKE.layers * SMOKE.heads
+    damage = robustness(trainer.model, lambda: trainer.valid_loss(8))
+    assert len(damage["heads"]) == SMOKE.layers * SMOKE.heads
     silent = SMOKE.heads + 1
-    assert found["heads"][silent] == pytest.approx(0, abs=1e-6)
-    assert max(abs(cost) for i, cost in enumerate(found["heads"]) if i != silent) > 1e-4
+    assert damage["heads"][silent] == pytest.approx(0, abs=1e-6)
+    assert max(abs(cost) for i, cost in enumerate(damage["heads"]) if i != silent) > 1e-4
     again = robustness(trainer.model, lambda: trainer.valid_loss(8))
-    assert again == found, "the same axes and the same noise for every arm"
+    assert again == damage, "the same axes and the same noise for every arm"
 
 
 @pytest.mark.parametrize("arm", arms_of("mismatch"), ids=lambda arm: arm.name)
@@ -297,8 +297,8 @@ def test_damage_is_named_and_the_rest_kept(tmp_path):
         path.write_text("\n".join([lines[0], damage, *lines[1:]]) + "\n")
         reports = []
         assert read_runs(tmp_path, reports.append) == whole
-        said = "is damaged and left out; `lab run` makes its run again if that is missing"
-        assert reports == [f"line 2 of {path} {said}"]
+        advice = "is damaged and left out; `lab run` makes its run again if that is missing"
+        assert reports == [f"line 2 of {path} {advice}"]
         assert "line 2 of" in study_text(outcome(tmp_path))
 
 
@@ -502,25 +502,25 @@ def test_a_folder_says_what_its_study_found(tmp_path):
             "sphere": {1e-3: None, 2e-3: None},
         },
     )
-    found = outcome(tmp_path)
-    assert [arm.usable for arm in found.arms] == [(2e-3, 4e-3, 8e-3), (1e-3,), ()]
-    assert found.reference.breadth == pytest.approx(4)
-    assert found.reference.sensitivity == pytest.approx((0.3 + 0.02 + 0 + 0.05 + math.log(8192) - 3) / 5)
-    assert math.isnan(found.arms[2].sensitivity)
-    assert found.compared("dyt").outcome == "worse"
-    assert found.pairing("dyt") > 0.99
-    text = study_text(found, 200)
+    study = outcome(tmp_path)
+    assert [arm.usable for arm in study.arms] == [(2e-3, 4e-3, 8e-3), (1e-3,), ()]
+    assert study.reference.breadth == pytest.approx(4)
+    assert study.reference.sensitivity == pytest.approx((0.3 + 0.02 + 0 + 0.05 + math.log(8192) - 3) / 5)
+    assert math.isnan(study.arms[2].sensitivity)
+    assert study.compared("dyt").outcome == "worse"
+    assert study.pairing("dyt") > 0.99
+    text = study_text(study, 200)
     assert "reference" in text and "worse" in text and "diverged" in text
     assert "prediction of sphere" in text
-    page = save_study(found, tmp_path / "study.html").read_text()
+    page = save_study(study, tmp_path / "study.html").read_text()
     assert "1 worse" in page and "prediction of sphere <b>" not in page
     assert "lab.norms is supported" in page, "no arm is better"
     assert re.findall(r'<article id="(\w+)"', page) == ["differences", "curves", "rates"]
     assert "armillary lab run norms --size xs --seeds 4" in page
     assert "No arm is found better than layernorm, which ends at 3.087 nats per token" in page
     assert page.count('id="part-') == 3 and "http" not in re.findall(r"<main.*?</main>", page, re.DOTALL)[0]
-    assert save_study(found, tmp_path / "study.csv").read_text().count("\n") == 4
-    drawn = save_study(found, tmp_path / "study.svg").read_text()
+    assert save_study(study, tmp_path / "study.csv").read_text().count("\n") == 4
+    drawn = save_study(study, tmp_path / "study.svg").read_text()
     assert ">dyt</text>" in drawn and "left is better" in drawn
 
 
@@ -528,11 +528,11 @@ def test_figures_show_every_pair_and_the_interval(tmp_path):
     base = [3.0, 3.1, 3.2, 3.05]
     written(tmp_path, {"layernorm": base, "dyt": [x + 0.02 for x in base], "far": [x + 2 for x in base]},
             {"layernorm": {1e-3: 3.0}, "dyt": {1e-3: 3.0}, "far": {1e-3: 3.0}})  # fmt: skip
-    found = outcome(tmp_path)
-    assert ">far (+2.00)</text>" in save_study(found, tmp_path / "study.svg").read_text()
-    drawn = figure_of(found, (FOREST, PAIRS, CURVES, GAPS), "title", "caption")
+    study = outcome(tmp_path)
+    assert ">far (+2.00)</text>" in save_study(study, tmp_path / "study.svg").read_text()
+    drawn = figure_of(study, (FOREST, PAIRS, CURVES, GAPS), "title", "caption")
     forest, *pairs = (trace for trace in drawn.data if trace.mode in ("markers+text", "markers"))
-    assert forest.x[0] == pytest.approx(found.compared("dyt").difference)
+    assert forest.x[0] == pytest.approx(study.compared("dyt").difference)
     assert forest.text[1] == "+2.00" and forest.marker.symbol[1] == "triangle-right", "beyond the axis, with its number"
     assert [len(trace.x) for trace in pairs] == [4, 4]
     assert list(pairs[0].x) == pytest.approx([0.02] * 4)

@@ -23,11 +23,11 @@ def draw(*shape: int, seed: int = 0) -> Tensor:
 @pytest.fixture
 def attention():
     """No parameter at its neutral value."""
-    made = SupervisedAttention(H, D).double()
+    attention = SupervisedAttention(H, D).double()
     with torch.no_grad():
-        made.logits.add_(0.3 * draw(H, D, seed=1))
-        made.supervisor.add_(0.3 * draw(H, D, seed=2))
-    return made
+        attention.logits.add_(0.3 * draw(H, D, seed=1))
+        attention.supervisor.add_(0.3 * draw(H, D, seed=2))
+    return attention
 
 
 def test_it_equals_its_formula(attention):

@@ -40,10 +40,10 @@ def spoil(monkeypatch: pytest.MonkeyPatch, step: int, part: str, factor: float, 
         now = self.step == step
         if now and not after:
             self.model.get_submodule(part).weight.data *= factor
-        found = real(self)
+        loss = real(self)
         if now and after:
             self.model.get_submodule(part).weight.data *= factor
-        return found
+        return loss
 
     monkeypatch.setattr(Trainer, "_update", update)
 
@@ -74,11 +74,11 @@ def test_a_loss_that_is_no_number_names_the_step_and_the_first_broken_site(
     text, tmp_path, monkeypatch, whole, part, site
 ):
     spoil(monkeypatch, 6, part, math.nan)
-    with pytest.raises(TrainingError) as said:
+    with pytest.raises(TrainingError) as caught:
         trainer(TWO, text, tmp_path / "run").run()
-    assert "the loss is nan and the gradient's length nan at step 7; " in str(said.value)
-    assert f"the stream grew most at {site}, from a length of " in str(said.value)
-    assert "to nan; the checkpoint after step 4 is kept; start again" in str(said.value)
+    assert "the loss is nan and the gradient's length nan at step 7; " in str(caught.value)
+    assert f"the stream grew most at {site}, from a length of " in str(caught.value)
+    assert "to nan; the checkpoint after step 4 is kept; start again" in str(caught.value)
     assert saved_step(tmp_path / "run") == 4
     monkeypatch.undo()
     assert outcome(trainer(TWO, text, tmp_path / "run").run()) == whole
@@ -94,9 +94,11 @@ def test_a_finite_explosion_is_named_by_the_site_that_grew_most(text, tmp_path, 
                 trainer(TWO, text, tmp_path / "run").run()
     spoil(monkeypatch, 8, "transformer.h.0.mlp.c_proj", 1e8)
     spoil_loss(monkeypatch, 8, math.inf)
-    with pytest.raises(TrainingError, match=r"the loss is inf .* at step 9; the stream grew most at L1.ln1, ") as said:
+    with pytest.raises(
+        TrainingError, match=r"the loss is inf .* at step 9; the stream grew most at L1.ln1, "
+    ) as caught:
         trainer(TWO, text, tmp_path / "run").run()
-    before, after = str(said.value).split("from a length of ")[1].split(";")[0].split(" at the last evaluation to ")
+    before, after = str(caught.value).split("from a length of ")[1].split(";")[0].split(" at the last evaluation to ")
     assert float(after) > 1e4 > 10 > float(before)
     assert saved_step(tmp_path / "run") == 8
 

@@ -18,7 +18,7 @@ from armillary.probes.attention.lexicon import word_directions
 from armillary.probes.machinery import bench as benches
 from armillary.probes.machinery import once_if_small
 from armillary.probes.machinery.bench import Bench
-from armillary.probes.machinery.once import Memo
+from armillary.probes.machinery.memo import Memo
 from armillary.specimens.models.texts import corpus
 
 
@@ -45,8 +45,8 @@ def test_keys_by_blocks_are_keys_at_once(monkeypatch):
     whole = [word_directions.keys(heads, z, 2), word_directions.keys(heads, z)]
     monkeypatch.setattr(word_directions, "BLOCK", 10)
     again = [word_directions.keys(heads, z, 2), word_directions.keys(heads, z)]
-    for one, two in zip(whole, again, strict=True):
-        torch.testing.assert_close(one, two, rtol=1e-12, atol=1e-12)
+    for a, b in zip(whole, again, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
 
 
 def test_of_large_results_only_the_latest_is_kept(monkeypatch):
@@ -62,7 +62,7 @@ def test_of_large_results_only_the_latest_is_kept(monkeypatch):
         return size
 
     # By the module's name: the package gives the function of that name in its place.
-    monkeypatch.setattr(sys.modules["armillary.probes.machinery.once"], "LARGE", 10)
+    monkeypatch.setattr(sys.modules["armillary.probes.machinery.memo"], "LARGE", 10)
     holder = Holder()
     for size in (1, 50, 50, 1, 60, 50, 1):
         assert size_of(holder, size) == size

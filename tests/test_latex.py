@@ -55,23 +55,23 @@ ENGINES = {
 def hostile(rows: int) -> str:
     """Words as cells, the first column among them."""
     columns = (Column("noun", "a word"), Column("value", "a number"), Column("key token", "another"))
-    made = [(HOSTILE[i % len(HOSTILE)], i / 7, HOSTILE[-i % len(HOSTILE)]) for i in range(rows)]
-    return table_latex(Table(columns, tuple(made)), "100 % of\nthem")
+    cells = [(HOSTILE[i % len(HOSTILE)], i / 7, HOSTILE[-i % len(HOSTILE)]) for i in range(rows)]
+    return table_latex(Table(columns, tuple(cells)), "100 % of\nthem")
 
 
 def lists() -> str:
     """All words as one list, by rank."""
     columns = tuple(Column(name, "") for name in ("head", "rank", "key_word", "key_id", "key_score"))
-    made = [("L0H0", i + 1, word, i, 1.0) for i, word in enumerate(HOSTILE)]
-    return table_latex(Table(columns, tuple(made)), "a list")
+    cells = [("L0H0", i + 1, word, i, 1.0) for i, word in enumerate(HOSTILE)]
+    return table_latex(Table(columns, tuple(cells)), "a list")
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_hostile_words_compile(engine, tmp_path):
     if shutil.which(engine) is None:
         pytest.skip(f"no {engine} here")
-    found = subprocess.run(["kpsewhich", "fontspec.sty"], capture_output=True).stdout
-    if engine != "pdflatex" and not found:
+    path = subprocess.run(["kpsewhich", "fontspec.sty"], capture_output=True).stdout
+    if engine != "pdflatex" and not path:
         pytest.skip(f"{engine} without fontspec")
     document = (
         r"\documentclass{article}",
@@ -105,8 +105,8 @@ def test_commas_do_not_join():
 
 
 def test_what_is_defined_for_a_table_ends_with_it():
-    made = hostile(3)
-    assert made.index(r"{\makeatletter") < made.index(r"\begin{tabular}")
-    assert made.rstrip().endswith(r"\end{tabular}}")
-    assert "longtable" not in made
+    table = hostile(3)
+    assert table.index(r"{\makeatletter") < table.index(r"\begin{tabular}")
+    assert table.rstrip().endswith(r"\end{tabular}}")
+    assert "longtable" not in table
     assert r"\usepackage{longtable}" in hostile(60)

@@ -16,14 +16,14 @@ from armillary.views.compare.matrix import matrix_page, print_matrix
 @pytest.fixture(scope="module")
 def surveys(tmp_path_factory):
     home = tmp_path_factory.mktemp("surveys")
-    found = armillary.survey(
+    survey = armillary.survey(
         "builtin:gpt", claims="sphere.radius,sphere.plane,rank.nullspace", quick=True, progress=False
     )
     other = {"sphere.plane": {"verdict": "refuted"}, "rank.nullspace": {"why": armillary.results.Why.NOT_APPLICABLE}}
-    changed = tuple(replace(finding, **other.get(finding.id, {})) for finding in found)
+    changed = tuple(replace(finding, **other.get(finding.id, {})) for finding in survey)
     changed = tuple(replace(f, verdict="undecided") if f.id == "rank.nullspace" else f for f in changed)
-    for name, findings in {"gpt": found.findings, "vit-0": changed, "vit-1": found.findings}.items():
-        replace(found, findings=findings).save(home / name)
+    for name, findings in {"gpt": survey.findings, "vit-0": changed, "vit-1": survey.findings}.items():
+        replace(survey, findings=findings).save(home / name)
     return home
 
 

@@ -213,11 +213,11 @@ def test_moments_refuse_what_they_cannot_sum() -> None:
     rows[7, 1] = math.nan
     with pytest.raises(ValueError, match="1 of 200 rows hold NaN or infinity"):
         Moments.of(rows)
-    found = Moments.of(torch.ones(2000, 3))
+    moments = Moments.of(torch.ones(2000, 3))
     with pytest.raises(ValueError, match="1 of 200 rows"):
-        found.include(rows)
+        moments.include(rows)
     with pytest.raises(ValueError, match="3 columns"):
-        found.include(torch.ones(2, 4))
+        moments.include(torch.ones(2, 4))
     with pytest.raises(ValueError, match="no rows were included"):
         Moments.empty(3).mean()
 
@@ -225,18 +225,18 @@ def test_moments_refuse_what_they_cannot_sum() -> None:
 def test_scalars_by_group() -> None:
     index = torch.tensor([0, 2, 2, 0, 2])
     columns = torch.tensor([[1.0, -1.0], [2.0, 5.0], [4.0, 5.0], [3.0, 0.0], [9.0, -5.0]])
-    found = GroupedScalars.of(3, ("a", "b"), index, columns)
-    assert found.count.tolist() == [2, 0, 3]
-    assert found.mean()[[0, 2]].tolist() == [[2.0, -0.5], [5.0, 5 / 3]]
-    assert found.mean()[1].isnan().all()
-    assert found.least.tolist() == columns.amin(0).tolist()
-    assert found.greatest.tolist() == columns.amax(0).tolist()
-    assert found.additive()[2, 0].tolist() == [3.0, 15.0, 4 + 16 + 81]
+    scalars = GroupedScalars.of(3, ("a", "b"), index, columns)
+    assert scalars.count.tolist() == [2, 0, 3]
+    assert scalars.mean()[[0, 2]].tolist() == [[2.0, -0.5], [5.0, 5 / 3]]
+    assert scalars.mean()[1].isnan().all()
+    assert scalars.least.tolist() == columns.amin(0).tolist()
+    assert scalars.greatest.tolist() == columns.amax(0).tolist()
+    assert scalars.additive()[2, 0].tolist() == [3.0, 15.0, 4 + 16 + 81]
     with pytest.raises(ValueError, match=r"0 … 2, got 0 … 3"):
-        found.include(torch.tensor([0, 3]), columns[:2])
+        scalars.include(torch.tensor([0, 3]), columns[:2])
     columns[0, 1] = math.nan
-    found.include(index, columns)
-    for read in (found.mean, found.additive):
+    scalars.include(index, columns)
+    for read in (scalars.mean, scalars.additive):
         with pytest.raises(ValueError, match="the values of b contain NaN"):
             read()
 
@@ -244,12 +244,12 @@ def test_scalars_by_group() -> None:
 def test_topk_orders_ties_by_place() -> None:
     values = torch.tensor([2.0, 5.0, 5.0, 5.0, 1.0])
     place = torch.tensor([[0, 1], [3, 0], [1, 9], [1, 2], [7, 7]])
-    found = TopK.of(values, place, k=2)
-    assert found.payload.tolist() == [[1, 2], [1, 9]]
-    found.include(torch.tensor([5.0]), torch.tensor([[0, 0]]))
-    assert found.payload.tolist() == [[0, 0], [1, 2]]
-    found.include(torch.tensor([math.nan]), torch.tensor([[0, 0]]))
-    for read in (lambda: found.values, lambda: found.payload):
+    top = TopK.of(values, place, k=2)
+    assert top.payload.tolist() == [[1, 2], [1, 9]]
+    top.include(torch.tensor([5.0]), torch.tensor([[0, 0]]))
+    assert top.payload.tolist() == [[0, 0], [1, 2]]
+    top.include(torch.tensor([math.nan]), torch.tensor([[0, 0]]))
+    for read in (lambda: top.values, lambda: top.payload):
         with pytest.raises(ValueError, match="1 of the largest values are NaN"):
             read()
 
@@ -257,11 +257,11 @@ def test_topk_orders_ties_by_place() -> None:
 def test_topk_agrees_with_a_sort() -> None:
     values = torch.randn(3000, generator=_random())
     place = torch.arange(3000)[:, None]
-    found = TopK.of(values[:1500], place[:1500], k=20)
-    found.include(values[1500:], place[1500:])
+    top = TopK.of(values[:1500], place[:1500], k=20)
+    top.include(values[1500:], place[1500:])
     expected = values.double().sort(descending=True)
-    assert torch.equal(found.values, expected.values[:20])
-    assert torch.equal(found.payload[:, 0], expected.indices[:20])
+    assert torch.equal(top.values, expected.values[:20])
+    assert torch.equal(top.payload[:, 0], expected.indices[:20])
 
 
 def _tokens(documents: int, length: int) -> Tensor:
@@ -271,13 +271,13 @@ def _tokens(documents: int, length: int) -> Tensor:
 def test_reservoir_is_uniform() -> None:
     """Over many seeds every token is kept equally often: χ² within four deviations of its mean."""
     where, capacity, seeds = _tokens(8, 25), 20, 400
-    kept = torch.zeros(len(where))
+    counts = torch.zeros(len(where))
     for seed in range(seeds):
         sample = Reservoir.of(torch.zeros(len(where), 1), where, capacity, seed).sample()
-        kept[sample.payload[:, 0] * 25 + sample.payload[:, 1]] += 1
+        counts[sample.payload[:, 0] * 25 + sample.payload[:, 1]] += 1
     expected = seeds * capacity / len(where)
     variance = expected * (1 - capacity / len(where))
-    chi = float(((kept - expected) ** 2 / variance).sum())
+    chi = float(((counts - expected) ** 2 / variance).sum())
     degrees = len(where) - 1
     assert abs(chi - degrees) < 4 * math.sqrt(2 * degrees)
 
@@ -285,11 +285,11 @@ def test_reservoir_is_uniform() -> None:
 def test_reservoir_keeps_rows_with_their_tokens() -> None:
     where = _tokens(40, 50)
     rows = (where[:, :1] * 1000 + where[:, 1:]).float().expand(-1, 4)
-    found = Reservoir.empty(64, 4)
+    reservoir = Reservoir.empty(64, 4)
     for start in range(0, 2000, 130):
-        found.include(rows[start : start + 130], where[start : start + 130])
-    sample = found.sample()
-    assert (found.seen, len(sample.rows)) == (2000, 64)
+        reservoir.include(rows[start : start + 130], where[start : start + 130])
+    sample = reservoir.sample()
+    assert (reservoir.seen, len(sample.rows)) == (2000, 64)
     assert torch.equal(sample.rows[:, 0], (sample.payload[:, 0] * 1000 + sample.payload[:, 1]).float())
     assert len({tuple(p) for p in sample.payload.tolist()}) == 64
 
@@ -317,10 +317,10 @@ def test_a_promise_of_even_rows_keeps_the_bound_and_still_finds_nan() -> None:
     for part in rows.split(1024):
         without = torch.zeros(len(part), dtype=torch.bool).index_fill_(0, torch.tensor([0, 5]), True)
         moments.include(part.clone(), without, consume=True)
-    kept = torch.cat([part[[i for i in range(len(part)) if i not in (0, 5)]] for part in rows.split(1024)]).double()
-    truth = kept.T.cov(correction=0)
+    later = torch.cat([part[[i for i in range(len(part)) if i not in (0, 5)]] for part in rows.split(1024)]).double()
+    truth = later.T.cov(correction=0)
     scale = truth.diagonal().sqrt()
-    assert moments.count == len(kept)
+    assert moments.count == len(later)
     error = float(((moments.covariance() - truth).abs() / torch.outer(scale, scale)).max())
     assert error < DRAWS * _noise(rows, 1024)
     rows[7, 3] = math.nan

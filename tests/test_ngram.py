@@ -41,8 +41,8 @@ class _Slow:
         if 0 in n[1:4]:
             return (0.0, *FALLBACK)
         y = n[1] / (n[1] + 2 * n[2])
-        found = tuple(i - (i + 1) * y * n[i + 1] / n[i] for i in (1, 2, 3))
-        return (0.0, *(found if all(0 < d <= i + 1 for i, d in enumerate(found)) else FALLBACK))
+        discounts = tuple(i - (i + 1) * y * n[i + 1] / n[i] for i in (1, 2, 3))
+        return (0.0, *(discounts if all(0 < d <= i + 1 for i, d in enumerate(discounts)) else FALLBACK))
 
     def p(self, word: int, context: tuple[int, ...]) -> float:
         k = len(context) + 1
@@ -52,8 +52,8 @@ class _Slow:
             return shorter
         d = self.discount[k]
         own = self.counts[k].get((*context, word), 0)
-        kept = own - d[min(own, 3)]
-        return (kept + sum(d[min(c, 3)] for c in follow) * shorter) / sum(follow)
+        discounted = own - d[min(own, 3)]
+        return (discounted + sum(d[min(c, 3)] for c in follow) * shorter) / sum(follow)
 
     def nats(self, tokens: np.ndarray) -> np.ndarray:
         stream = [int(t) for t in tokens]

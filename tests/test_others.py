@@ -216,10 +216,10 @@ def test_a_map_is_not_tried_on_what_it_was_fitted_to():
 
 def test_the_largest_coordinate_is_where_it_was_planted():
     anatomy, text = resting()
-    found = extremes(bench_of(gather(anatomy, text, ())))
-    assert set(found.position[:, 0]) == {0} and set(found.dimension[:, 0]) == {5}
-    assert found.value[:, 0] == pytest.approx(4000)
-    assert np.median(found.ratios[:, 0]) > 1000
+    places = extremes(bench_of(gather(anatomy, text, ())))
+    assert set(places.position[:, 0]) == {0} and set(places.dimension[:, 0]) == {5}
+    assert places.value[:, 0] == pytest.approx(4000)
+    assert np.median(places.ratios[:, 0]) > 1000
 
 
 def test_setting_outliers_touches_nothing_else():
@@ -356,11 +356,11 @@ def test_selectable_keys_are_those_of_the_authors_programme(count, axes):
     points = np.random.default_rng(count).standard_normal((count, axes))
     points[3] = points[4]
     rows = np.arange(count)
-    found = selectable(points, rows)
-    assert found.tolist() == [the_authors_programme(points, row) for row in rows]
-    assert found.all() == (axes > 8)
+    chosen = selectable(points, rows)
+    assert chosen.tolist() == [the_authors_programme(points, row) for row in rows]
+    assert chosen.all() == (axes > 8)
     # An affine map moves no key into a hull or out of it; on a sphere every key can be selected.
-    assert (selectable(3 * points @ np.random.default_rng(1).standard_normal((axes, axes)) + 7, rows) == found).all()
+    assert (selectable(3 * points @ np.random.default_rng(1).standard_normal((axes, axes)) + 7, rows) == chosen).all()
     assert selectable(points / np.linalg.norm(points, axis=1, keepdims=True), rows).all()
 
 

@@ -46,7 +46,7 @@ print(json.dumps(said))
 
 
 @pytest.fixture(scope="module")
-def said(installed, tmp_path_factory):
+def outputs(installed, tmp_path_factory):
     """What commands print where the package is installed, and the folder of a survey."""
     model = folders.model_folder("gpt2", tmp_path_factory.mktemp("model") / "gpt2")
     out = tmp_path_factory.mktemp("survey")
@@ -58,22 +58,22 @@ def said(installed, tmp_path_factory):
     return {**json.loads(done.stdout), "out": out}
 
 
-def test_its_claim_is_listed_with_where_it_comes_from(said):
-    assert "outside.kurtosis" in said[""]
-    assert "armillary-outside" in said[""]
-    assert "armillary-outside" in said["outside.kurtosis"]
-    assert "armillary-outside" not in said["sphere.radius"]
+def test_its_claim_is_listed_with_where_it_comes_from(outputs):
+    assert "outside.kurtosis" in outputs[""]
+    assert "armillary-outside" in outputs[""]
+    assert "armillary-outside" in outputs["outside.kurtosis"]
+    assert "armillary-outside" not in outputs["sphere.radius"]
 
 
-def test_its_claim_is_measured_beside_ours(said):
-    assert "outside.kurtosis" in said["survey"]
-    survey = armillary.read(said["out"])
+def test_its_claim_is_measured_beside_ours(outputs):
+    assert "outside.kurtosis" in outputs["survey"]
+    survey = armillary.read(outputs["out"])
     assert survey["sphere.radius"].verdict == "supported"
     assert survey["outside.kurtosis"].verdict in ("supported", "refuted")
 
 
-def test_its_family_is_known(said):
-    assert said["family"] == "twin_llama"
+def test_its_family_is_known(outputs):
+    assert outputs["family"] == "twin_llama"
 
 
 @pytest.fixture

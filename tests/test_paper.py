@@ -25,13 +25,13 @@ SHEETS = ("E1-distances", "E2-extremes", "E3-keys", "E4-values", "E5-directions"
 SHEETS += ("E8-trajectory", "E9-schematic", "E10-approach")
 
 
-def made(name: str, **asked):
+def paper_of(name: str, **asked):
     return readouts.paper(specimen(name, SOME), **asked)
 
 
 @pytest.fixture(scope="module")
 def gpt2():
-    return made("gpt2")
+    return paper_of("gpt2")
 
 
 def test_every_experiment_is_there(gpt2):
@@ -83,7 +83,7 @@ def test_extreme_tokens_are_those_of_the_output_vectors(gpt2):
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "qwen3", "gemma2", "opt-post", "bert"])
 def test_keys_and_values_agree_with_the_models_own_modules(name):
-    paper, truth = made(name, layers="last", top=3), naive(name, 2)
+    paper, truth = paper_of(name, layers="last", top=3), naive(name, 2)
     keys, values = paper["E3"].to_frame(), paper["E4"].to_frame()
     assert list(dict.fromkeys(keys.noun)) == list(SOME)
     scores = truth.scores()
@@ -131,23 +131,23 @@ def test_cumulative_singular_values_are_those_of_the_dense_matrix(gpt2):
     rows = frame[(frame["head"] == "L1H2") & (frame.matrix == "W_VO")]
     np.testing.assert_allclose(rows.sigma, values, rtol=1e-9)
     np.testing.assert_allclose(rows.cumulative, values.cumsum() / values.sum(), rtol=1e-9)
-    one = gpt2["E7"].to_frame()
-    row = one[(one["head"] == "L1H2") & (one.matrix == "W_VO")].iloc[0]
+    heads = gpt2["E7"].to_frame()
+    row = heads[(heads["head"] == "L1H2") & (heads.matrix == "W_VO")].iloc[0]
     assert row.n99 == int((values.cumsum() / values.sum() < 0.99).sum()) + 1
     assert row.participation == pytest.approx((values**2).sum() ** 2 / (values**4).sum())
 
 
 def test_biases_of_a_model_that_has_none():
-    sheet = made("llama", layers="first")["E6"]
+    sheet = paper_of("llama", layers="first")["E6"]
     assert sheet.title.startswith("No biases") and not sheet.table.rows
     assert all((quantity.values == 0).all() for quantity in sheet.quantities)
 
 
 def test_what_replaces_a_missing_unembedding_is_said():
-    paper = made("bert", layers="first")
+    paper = paper_of("bert", layers="first")
     assert "the norm after attention, then the embedding (there is no unembedding)" in paper.notes[0]
     assert any("No unembedding" in note for note in paper["E2"].notes)
-    assert "W_QK at Δ = 0" in made("llama", layers="first").notes[0]
+    assert "W_QK at Δ = 0" in paper_of("llama", layers="first").notes[0]
 
 
 # The nouns.
@@ -171,9 +171,9 @@ def test_nouns_with_a_space_before_them_and_without():
 
 
 def test_a_vocabulary_without_spaces_is_read_bare_and_says_so():
-    found = find_nouns(known(SOME))
-    assert list(found.ids) == list(SOME)
-    assert "as bare strings (this vocabulary has no tokens that begin with a space)" in found.note
+    nouns = find_nouns(known(SOME))
+    assert list(nouns.ids) == list(SOME)
+    assert "as bare strings (this vocabulary has no tokens that begin with a space)" in nouns.note
     assert "no tokens that begin" not in find_nouns(known(SOME), bare=True).note
 
 

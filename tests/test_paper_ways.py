@@ -46,41 +46,41 @@ def expected(step: float = 0.5) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     Its stream holds a at the word, b at the next and 3 in its memory. A layer's unit sees the memory, normed, less 2.
     """
     a, b, eps = 1.0, 0.0, 1e-5
-    said = []
+    logits = []
     for _ in range(LAYERS + 1):
         mean, power = (a + b + 3) / (2 * SIZE), (a * a + b * b + 9) / (2 * SIZE)
         spread = np.sqrt(power - mean**2 + eps)
-        said.append(((b - mean) / spread, (a - mean) / spread, -mean / spread))
+        logits.append(((b - mean) / spread, (a - mean) / spread, -mean / spread))
         alive = max((3 - mean) / spread - 2, 0) * step / LAYERS
         a, b = a - 0.5 * alive, b + alive
-    following, own, other = np.array(said).T
+    following, own, other = np.array(logits).T
     return following, own, other
 
 
 def test_a_stream_that_moves_to_the_next_word_rises_as_expected():
     following, own, other = expected()
-    found = means(approach(mover(), steady(1)).by_state.sum(0))
-    np.testing.assert_allclose(found[:, 2], following, rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(found[:, 3], own, rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(found[:, 0], following - own, rtol=1e-4, atol=1e-4)
-    assert (np.diff(found[:, 0]) > 0).all()
+    rows = means(approach(mover(), steady(1)).by_state.sum(0))
+    np.testing.assert_allclose(rows[:, 2], following, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(rows[:, 3], own, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(rows[:, 0], following - own, rtol=1e-4, atol=1e-4)
+    assert (np.diff(rows[:, 0]) > 0).all()
     # Another word stays where it was, and only the word's own leaving raises the control.
-    np.testing.assert_allclose(found[:, 4], other, rtol=1e-3, atol=1e-4)
-    assert np.ptp(found[:, 4]) < 0.02 * np.ptp(found[:, 2])
-    np.testing.assert_allclose(found[:, 1], other - own, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(rows[:, 4], other, rtol=1e-3, atol=1e-4)
+    assert np.ptp(rows[:, 4]) < 0.02 * np.ptp(rows[:, 2])
+    np.testing.assert_allclose(rows[:, 1], other - own, rtol=1e-3, atol=1e-3)
 
 
 def test_a_text_that_goes_the_other_way_is_not_approached():
     """The model always moves to t + 1: if t − 1 follows, the true next word is as far as a word that never occurs."""
-    found = means(approach(mover(), steady(-1)).by_state.sum(0))
-    np.testing.assert_allclose(found[:, 2], expected()[2], rtol=1e-3, atol=1e-4)
+    rows = means(approach(mover(), steady(-1)).by_state.sum(0))
+    np.testing.assert_allclose(rows[:, 2], expected()[2], rtol=1e-3, atol=1e-4)
     # A random word is sometimes the one that the model moves to; the next one never is.
-    assert (found[1:, 4] > found[1:, 2]).all()
+    assert (rows[1:, 4] > rows[1:, 2]).all()
 
 
 def test_a_stream_that_goes_nowhere_says_the_same_at_every_layer():
-    found = means(approach(bag(gaussian()), corpus(12, 20).windows).by_state.sum(0))
-    assert np.ptp(found[:, 0]) < 1e-4 and found[0, 0] < -1
+    rows = means(approach(bag(gaussian()), corpus(12, 20).windows).by_state.sum(0))
+    assert np.ptp(rows[:, 0]) < 1e-4 and rows[0, 0] < -1
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "qwen3", "gpt_neox", "gpt_neox-sequential", "opt"])
@@ -93,10 +93,12 @@ def test_at_the_end_it_is_the_difference_of_the_model_s_own_logits(name):
     sums = approach(anatomy, windows)
     batch = collate(windows, 0)
     with still(anatomy.model):
-        said = run(anatomy, batch.ids, batch.mask, logits=True).double()
+        logits = run(anatomy, batch.ids, batch.mask, logits=True).double()
     if anatomy.b_U is not None:
-        said = said - anatomy.b_U.double()
-    following, own = (said[:, :-1].gather(-1, ids[..., None])[..., 0] for ids in (batch.ids[:, 1:], batch.ids[:, :-1]))
+        logits = logits - anatomy.b_U.double()
+    following, own = (
+        logits[:, :-1].gather(-1, ids[..., None])[..., 0] for ids in (batch.ids[:, 1:], batch.ids[:, :-1])
+    )
     truth = (following - own).mean(0).numpy()
     np.testing.assert_allclose(means(sums.values.sum(0))[-1, :, 0], truth, rtol=1e-4, atol=1e-4)
     # The mutation: taking a token's own vector for the next one's is another number.
@@ -152,24 +154,24 @@ def test_half_axes_and_shifts_are_the_gain_s_and_the_bias_s():
     assert ellipse.turned == pytest.approx((0, 0), abs=1e-6)
     np.testing.assert_allclose(moved.centre, [2, -1], atol=1e-12)
     assert moved.away == pytest.approx(4) and image.axes == pytest.approx((8, 1))
-    assert "β moves it 2.2 in the plane, 4 out of it" in moved.said and "no bias moves it" in image.said
+    assert "β moves it 2.2 in the plane, 4 out of it" in moved.facts and "no bias moves it" in image.facts
     # The control: a gain of one leaves the circle a circle, in its own plane.
     plain = CirclePlane(
         Norm("rmsnorm", torch.ones(d), None, 0.0), axes, seen, torch.zeros(d, dtype=torch.float64)
     ).stages()
     np.testing.assert_allclose(plain[1].matrix, circle.matrix, atol=1e-12)
-    assert plain[2].said == ("this norm has no shift",)
+    assert plain[2].facts == ("this norm has no shift",)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "qwen2", "gemma2", "gpt_neox", "bert", "opt-post"])
 def test_what_is_drawn_is_what_norm_and_head_do(name):
     """Points of the circle sent through the norm and the folded head, the long way: the same lengths and scores."""
     anatomy, layer = read(tiny(name)), 1
-    (one,), folded = decompose(anatomy, layer, ("qk",)), fold(anatomy, layer)
+    (part,), folded = decompose(anatomy, layer, ("qk",)), fold(anatomy, layer)
     norm = folded.norm
     degrees = np.array([0.0, 40.0, 130.0, 275.0])
     at = torch.from_numpy(np.radians(degrees))
-    for (_, head, _), plane in planes_of(anatomy, one).items():
+    for (_, head, _), plane in planes_of(anatomy, part).items():
         z = anatomy.d**0.5 * torch.stack((at.cos(), at.sin()), 1) @ plane.p.mT
         y = z * norm.gain.double()
         _, ellipse, moved, image = plane.stages()
@@ -188,8 +190,8 @@ def test_what_is_drawn_is_what_norm_and_head_do(name):
 
 def test_without_a_norm_or_a_plane_there_is_no_schematic():
     anatomy = read(tiny("gpt2"))
-    found = decompose(anatomy, 0, ("vo",))
-    assert schematic_sheet(anatomy, found, Settings(0, "dot", 5), None) is None
+    heads = decompose(anatomy, 0, ("vo",))
+    assert schematic_sheet(anatomy, heads, Settings(0, "dot", 5), None) is None
 
 
 # The folder.

@@ -65,8 +65,8 @@ def test_a_survey_of_a_partial_model_says_what_does_not_apply(name):
     anatomy = replace(read(perturbed(KINDS[name])), tokenizer=folders.tokenizer())
     text = [f"the cat number {i} sat on the mat and the dog {i} saw it there" * 2 for i in range(10)]
     survey = armillary.survey(anatomy, text, claims=CLAIMS, quick=True, tokens=600, progress=False)
-    found = {finding.claim.id: finding for finding in survey.findings}
+    findings = {finding.claim.id: finding for finding in survey.findings}
     assert not [finding.claim.id for finding in survey.findings if finding.verdict == "failed"]
     apart = {"mamba": {"attention.cosine", "ffn.write"}, "mixtral": set()}[name]
-    assert {id for id, finding in found.items() if finding.why == Why.NOT_APPLICABLE} == apart
+    assert {id for id, finding in findings.items() if finding.why == Why.NOT_APPLICABLE} == apart
     assert "Read in part: " in ledger_text(survey, 120)

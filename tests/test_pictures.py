@@ -25,7 +25,7 @@ from armillary.views.figures.paint import DPI, painted
 from armillary.views.figures.panels import panel
 from armillary.views.figures.print.picture import SIZES, picture, picture_svg
 from armillary.views.figures.scales import Numbers
-from armillary.views.text.glossary import PLAIN, SYNONYMS, TERMS, explained
+from armillary.views.text.glossary import SYNONYMS, TERMS, explained
 
 SYNTHETIC = runpy.run_path(str(Path(__file__).parent / "browser" / "synthetic.py"))
 
@@ -59,13 +59,15 @@ def test_every_figure_is_whole_and_has_its_width_in_inches(hostile, columns):
 
 def test_png_and_pdf_are_the_same_picture():
     quantity = line("q", [1.0, 3.0, 2.0], low=np.array([0.5, 2.5, 1.5]), high=np.array([1.5, 3.5, 2.5]))
-    made = [picture(lambda narrow: drawn([quantity], "title", "subtitle", narrow=narrow), k) for k in ("png", "pdf")]
-    image = np.asarray(Image.open(io.BytesIO(made[0])).convert("RGB"), dtype=int)
+    pictures = [
+        picture(lambda narrow: drawn([quantity], "title", "subtitle", narrow=narrow), k) for k in ("png", "pdf")
+    ]
+    image = np.asarray(Image.open(io.BytesIO(pictures[0])).convert("RGB"), dtype=int)
     assert image.shape[1] == round(SIZES[2][1] * DPI)
     accent = np.abs(image - np.array([0xB8, 0x86, 0x2B])).sum(-1) < 12
     assert 200 < accent.sum() < 0.05 * accent.size, "the model's line is there, in its colour"
-    assert made[1].startswith(b"%PDF")
-    assert made[1] == picture(lambda narrow: drawn([quantity], "title", "subtitle", narrow=narrow), "pdf")
+    assert pictures[1].startswith(b"%PDF")
+    assert pictures[1] == picture(lambda narrow: drawn([quantity], "title", "subtitle", narrow=narrow), "pdf")
     with pytest.raises(OutputError, match="1 or 2 columns"):
         picture_svg(lambda narrow: None, 3)
 
@@ -123,19 +125,19 @@ def test_long_names_of_rows_do_not_meet_the_axis_title():
 
 def test_controls_are_told_apart_by_shape():
     controls = {name: np.full(40, value) for name, value in (("random", 1.0), ("shuffled", 2.0))}
-    made = panel(line("q", np.linspace(0, 3, 40), controls=controls))
-    shapes = {t.marker.symbol for t in made.cells[0].traces if t.marker.symbol and t.marker.symbol != "circle"}
+    grid = panel(line("q", np.linspace(0, 3, 40), controls=controls))
+    shapes = {t.marker.symbol for t in grid.cells[0].traces if t.marker.symbol and t.marker.symbol != "circle"}
     assert shapes == {"diamond-open", "square-open"}
-    assert [label.text[0] for label in made.labels if "m" in label.text][:1] == ["◇"]
+    assert [label.text[0] for label in grid.labels if "m" in label.text][:1] == ["◇"]
 
 
 # ---- words that explain themselves ----------------------------------------------------------------------
 
 
 def test_the_glossary_explains_terms_once_and_nothing_else():
-    said = explained("S3 says that ln1 and ln1 differ; salon1 does not. &lt;b&gt;")
-    assert said.count("<abbr") == 2 and "salon1 does" in said and "&lt;b&gt;" in said
-    assert re.search(r"<abbr title='[^']+' tabindex='0'>ln1</abbr> and ln1", said)
+    html = explained("S3 says that ln1 and ln1 differ; salon1 does not. &lt;b&gt;")
+    assert html.count("<abbr") == 2 and "salon1 does" in html and "&lt;b&gt;" in html
+    assert re.search(r"<abbr title='[^']+' tabindex='0'>ln1</abbr> and ln1", html)
 
 
 def test_a_picture_is_the_same_in_every_process():
@@ -156,9 +158,9 @@ def test_a_picture_is_the_same_in_every_process():
 
 
 def test_sites_are_explained_with_their_layer():
-    said = explained("at L4.resid_mid and L0.ln2, not at L1.z or XL0.ln1")
-    assert "stream between attention and feed-forward' tabindex='0'>L4.resid_mid</abbr>" in said
-    assert said.count("<abbr") == 2 and "XL0.ln1" in said
+    html = explained("at L4.resid_mid and L0.ln2, not at L1.z or XL0.ln1")
+    assert "stream between attention and feed-forward' tabindex='0'>L4.resid_mid</abbr>" in html
+    assert html.count("<abbr") == 2 and "XL0.ln1" in html
 
 
 def test_terms_are_explained_once_over_several_texts():
@@ -172,7 +174,7 @@ def test_the_glossary_is_that_of_the_docs():
         assert term in page, f"docs/glossary.md lacks {term}"
     known = {claim.id for claim in claims()}
     assert "dead" in SYNONYMS
-    assert {name for found in SYNONYMS.values() for name in found} | set(PLAIN) <= known
+    assert {name for names in SYNONYMS.values() for name in names} <= known
 
 
 def test_completion_knows_claims_and_models():

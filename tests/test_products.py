@@ -69,11 +69,11 @@ def test_products_are_those_of_float64_within_rounding(name: str, layout: str, c
         "transposed": lambda: torch.randn(40, 3, 192, generator=draw).transpose(0, 1),
     }[layout]()
     with still(module):
-        found = module(x)
+        product = module(x)
     truth, bound = exact(module, x)
     assert len(chosen) == 1, "oneDNN was not used"
-    assert found.shape == truth.shape
-    assert ((found.double() - truth).abs() <= bound).all()
+    assert product.shape == truth.shape
+    assert ((product.double() - truth).abs() <= bound).all()
 
 
 @pytest.mark.parametrize("name", list(layers()))
@@ -83,11 +83,11 @@ def test_gradients_of_what_a_layer_receives_are_exact(name: str, chosen: list[in
     x = torch.randn(3, 40, 192, generator=draw, requires_grad=True)
     weights = torch.randn(3, 40, 320, generator=draw)
     with fast_products(module):
-        (found,) = torch.autograd.grad((module(x) * weights).sum(), x)
+        (gradient,) = torch.autograd.grad((module(x) * weights).sum(), x)
     weight = module.weight.double() if isinstance(module, nn.Linear) else module.weight.double().T
     bound = (weights.shape[-1] + 2) * ROUNDING * (weights.double().abs() @ weight.abs())
     assert len(chosen) == 2, "forward and backward, both by oneDNN"
-    assert ((found.double() - weights.double() @ weight).abs() <= bound).all()
+    assert ((gradient.double() - weights.double() @ weight).abs() <= bound).all()
 
 
 def test_weights_that_learn_are_left_to_autograd(chosen: list[int]) -> None:
@@ -134,10 +134,10 @@ def test_products_with_words_are_those_of_float64(layout: str, chosen: list[int]
     draw = torch.Generator().manual_seed(3)
     x, words = torch.randn(70, 96, generator=draw), torch.randn(500, 96, generator=draw)
     words = words if layout == "rows" else words.T.contiguous().T
-    found = times(x, words)
+    product = times(x, words)
     bound = (96 + 2) * ROUNDING * (x.double().abs() @ words.double().abs().T)
     assert len(chosen) == 1
-    assert ((found.double() - x.double() @ words.double().T).abs() <= bound).all()
+    assert ((product.double() - x.double() @ words.double().T).abs() <= bound).all()
 
 
 @pytest.mark.parametrize(("vendor", "capability", "expected"), [

@@ -37,8 +37,8 @@ def walk(count: int, width: int, step: float = 0.3, seed: int = 0) -> np.ndarray
     u = [random.standard_normal(width)]
     for _ in range(count - 1):
         u.append(u[-1] / np.linalg.norm(u[-1]) + step * random.standard_normal(width) / np.sqrt(width))
-    made = np.array(u)
-    return made / np.linalg.norm(made, axis=1, keepdims=True)
+    vectors = np.array(u)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
 def great_circle(a: np.ndarray, b: np.ndarray, count: int = 25) -> np.ndarray:

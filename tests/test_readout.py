@@ -28,8 +28,8 @@ def by_sorting(
     return Readout(ids[order.indices[:, :top]], order.values[:, :top].float())
 
 
-def same(found: Readout, expected: Readout) -> bool:
-    return torch.equal(found.ids, expected.ids) and torch.equal(found.scores, expected.scores)
+def same(a: Readout, b: Readout) -> bool:
+    return torch.equal(a.ids, b.ids) and torch.equal(a.scores, b.scores)
 
 
 @settings(max_examples=80, deadline=None)
@@ -104,16 +104,16 @@ def test_cosine_ignores_length_and_the_product_does_not() -> None:
 
 def test_no_length_no_cosine() -> None:
     words = torch.tensor([[0.0, 0.0], [-1.0, 0.0], [0.0, 2.0]])
-    found = top_tokens(torch.tensor([[1.0, 0.0], [0.0, 0.0]]), words, 3, cosine=True)
-    assert found.ids.tolist() == [[0, 2, 1], [0, 1, 2]]
-    assert found.scores.tolist() == [[0, 0, -1], [0, 0, 0]]
+    readout = top_tokens(torch.tensor([[1.0, 0.0], [0.0, 0.0]]), words, 3, cosine=True)
+    assert readout.ids.tolist() == [[0, 2, 1], [0, 1, 2]]
+    assert readout.scores.tolist() == [[0, 0, -1], [0, 0, 0]]
 
 
 def test_fewer_words_than_asked_for() -> None:
     allowed = torch.tensor([False, True, False, True])
-    found = top_tokens(gaussian(3, 2), gaussian(4, 2), 10, allowed=allowed)
-    assert found.ids.shape == found.scores.shape == (3, 2)
-    assert set(found.ids.flatten().tolist()) == {1, 3}
+    readout = top_tokens(gaussian(3, 2), gaussian(4, 2), 10, allowed=allowed)
+    assert readout.ids.shape == readout.scores.shape == (3, 2)
+    assert set(readout.ids.flatten().tolist()) == {1, 3}
     with pytest.raises(ValueError, match="top 10 of 0 allowed words"):
         top_tokens(gaussian(3, 2), gaussian(4, 2), 10, allowed=torch.zeros(4, dtype=torch.bool))
     with pytest.raises(ValueError, match="top 0 of 4"):
@@ -136,9 +136,9 @@ def test_a_sum_that_overflows_is_no_infinity() -> None:
 
 def test_float64_is_read_in_float32() -> None:
     directions, words = gaussian(5, 30).double(), gaussian(500, 30, seed=1).double().requires_grad_()
-    found = top_tokens(directions, words, 3)
-    assert found.scores.dtype == torch.float32 and not found.scores.requires_grad
-    assert torch.equal(found.ids, (directions @ words.mT).topk(3).indices)
+    readout = top_tokens(directions, words, 3)
+    assert readout.scores.dtype == torch.float32 and not readout.scores.requires_grad
+    assert torch.equal(readout.ids, (directions @ words.mT).topk(3).indices)
 
 
 @pytest.mark.parametrize("v", [10, 11, 159, 160, 175, 176, 177])

@@ -77,8 +77,8 @@ def text(windows: int = 36, width: int = 24, documents: int = 18) -> Corpus:
 
 def states(anatomy, corpus, instruments, parts, recorder=None):
     return [
-        {i: {n: a.clone() for n, a in state.arrays().items()} for i, state in found.items()}
-        for found in observe_parts(anatomy, corpus, instruments, parts, recorder=recorder)
+        {i: {n: a.clone() for n, a in state.arrays().items()} for i, state in states.items()}
+        for states in observe_parts(anatomy, corpus, instruments, parts, recorder=recorder)
     ]
 
 
@@ -117,8 +117,8 @@ def test_what_a_batch_leaves_is_copied(in_groups, monkeypatch):
     anatomy, parts = read(live), [range(corpus.batch_count())]
 
     def largest() -> torch.Tensor:
-        found = next(observe_parts(anatomy, corpus, [LENGTHS], parts, recorder=Recorder(CallGraph)))
-        return found[LENGTHS].arrays()["massive/L0.ln2/payload"]
+        states = next(observe_parts(anatomy, corpus, [LENGTHS], parts, recorder=Recorder(CallGraph)))
+        return states[LENGTHS].arrays()["massive/L0.ln2/payload"]
 
     plain = states(anatomy, corpus, [LENGTHS], parts)[0][LENGTHS]["massive/L0.ln2/payload"]
     assert len(plain) and torch.equal(largest(), plain)
@@ -167,8 +167,8 @@ def test_arrays_of_equal_shapes_come_to_the_same_places():
 
 def test_a_state_made_empty_is_an_empty_state(in_groups):
     anatomy, corpus = read(tiny("gpt2")), text()
-    (found,) = observe_parts(anatomy, corpus, INSTRUMENTS, [range(4)])
-    for instrument, state in found.items():
+    (states,) = observe_parts(anatomy, corpus, INSTRUMENTS, [range(4)])
+    for instrument, state in states.items():
         other = instrument.start(anatomy, replace(corpus), 0).state
         state.reset()
         ours, theirs = state.arrays(), other.arrays()
@@ -185,8 +185,8 @@ def test_a_smaller_sample_is_the_beginning_of_a_larger_one(grouped, capacity, mo
     monkeypatch.setattr("armillary.geometry.fused.EVERYWHERE", grouped)
     anatomy, corpus = read(tiny("llama")), text()
     small, large = Samples(capacity, last_norm=True), Samples(60, last_norm=True)
-    (found,) = observe_parts(anatomy, corpus, [small, large], [range(corpus.batch_count())])
-    few, many = (next(iter(found[i].rows.values())).sample().payload for i in (small, large))
+    (states,) = observe_parts(anatomy, corpus, [small, large], [range(corpus.batch_count())])
+    few, many = (next(iter(states[i].rows.values())).sample().payload for i in (small, large))
     assert 0 < len(few) <= capacity and torch.equal(few, many[: len(few)])
 
 
@@ -217,12 +217,12 @@ def test_a_model_that_somebody_edits_is_not_recorded(in_groups):
     live, corpus, recorder = tiny("llama"), text(), Recorder(CallGraph)
     anatomy, parts = read(live), [range(corpus.batch_count())]
 
-    def found(recorder=None):
+    def lengths_read(recorder=None):
         batches = count(1)
         handle = live.model.layers[0].register_forward_hook(lambda module, given, out: out * next(batches))
         arrays = states(anatomy, corpus, [LENGTHS], parts, recorder)[0][LENGTHS]
         handle.remove()
         return arrays
 
-    plain, ours = found(), found(recorder)
+    plain, ours = lengths_read(), lengths_read(recorder)
     assert recorder.replayed == 0 and all(torch.equal(ours[name], array) for name, array in plain.items())

@@ -108,8 +108,10 @@ def test_every_claim_has_a_row_and_a_place_of_its_own(survey: Survey, page: Page
 def test_a_claim_is_told_in_full(survey: Survey, page: Page) -> None:
     for finding in survey:
         claim = finding.claim
-        for said in (finding.headline, finding.reading, finding.caption, claim.statement, claim.rule, claim.definition):
-            assert said in page.words
+        for words in (finding.headline, finding.reading, finding.caption, claim.statement, claim.question):
+            assert words in page.words
+        for text in (claim.definition, claim.control, claim.rule):
+            assert all(line in page.words for line in text.split("\n"))
         assert f"{finding.controls[0].name}: " in page.words
     assert "S2: Why Transformer Representations Tend to Live on Hyperspheres" in page.words, "sources are spelled out"
     assert "ε is 1e-5 at every site" in page.words, "caveats"
@@ -126,8 +128,8 @@ def test_verdicts_have_a_mark_and_a_word(survey: Survey, page: Page) -> None:
 
 
 def test_failed_claims_have_a_filter_a_mark_and_a_traceback(survey: Survey) -> None:
-    made = SYNTHETIC["failed"](survey)
-    page = Page(report_html(made))
+    failed = SYNTHETIC["failed"](survey)
+    page = Page(report_html(failed))
     chips = [attrs["value"] for tag, attrs in page.tags if tag == "button" and attrs.get("class") == "chip"]
     assert chips == ["supported", "qualified", "refuted", "undecided", "failed"]
     assert "! 1 failed" in page.words
@@ -151,8 +153,8 @@ def test_laws_settings_and_versions(survey: Survey) -> None:
     provenance = Provenance(7, versions={"torch": "2.13.0"})
     full = replace(survey, provenance=provenance, text=replace(survey.text, notes=("cut at 128",), budget=16384))
     page = Page(report_html(full))
-    for said in ("heads", "Σ heads", "1.20e-6", "7.60e-6", "15.8%", "L3", "seed", "2.13.0", "cut at 128", "16,384"):
-        assert said in page.words
+    for words in ("heads", "Σ heads", "1.20e-6", "7.60e-6", "15.8%", "L3", "seed", "2.13.0", "cut at 128", "16,384"):
+        assert words in page.words
     assert "radius share 0.99" in page.words, "thresholds, as they were set"
     assert "worst: heads at L3" in page.words
 
@@ -183,24 +185,26 @@ def test_the_page_needs_nothing(page: Page) -> None:
 def renamed(survey: Survey, text: str) -> Survey:
     """The survey with this text wherever a word can stand."""
 
-    def table(one: Table) -> Table:
-        columns = tuple(Column(f"{text}{i}", text, text) for i in range(len(one.columns)))
-        rows = [tuple(text if isinstance(cell, str) else cell for cell in row) for row in one.rows]
+    def table(clean: Table) -> Table:
+        columns = tuple(Column(f"{text}{i}", text, text) for i in range(len(clean.columns)))
+        rows = [tuple(text if isinstance(cell, str) else cell for cell in row) for row in clean.rows]
         return Table(columns, tuple(rows))
 
-    def quantity(one: Quantity) -> Quantity:
-        axes = tuple(f"{axis} {text} token" for axis in one.axes)
+    def quantity(clean: Quantity) -> Quantity:
+        axes = tuple(f"{axis} {text} token" for axis in clean.axes)
         coords = {
-            new: [text if isinstance(c, str) else c for c in one.coords[old]]
-            for old, new in zip(one.axes, axes, strict=True)
+            new: [text if isinstance(c, str) else c for c in clean.coords[old]]
+            for old, new in zip(clean.axes, axes, strict=True)
         }
-        controls, theory = ({f"{text}{i}": v for i, v in enumerate(d.values())} for d in (one.controls, one.theory))
+        controls, theory = ({f"{text}{i}": v for i, v in enumerate(d.values())} for d in (clean.controls, clean.theory))
         more = {"controls": controls, "theory": theory, "label": text, "logs": ()}
-        return replace(one, name=text, meaning=text, unit=text, axes=axes, coords=coords, **more)
+        return replace(clean, name=text, meaning=text, unit=text, axes=axes, coords=coords, **more)
 
-    made = []
+    findings = []
     for f in survey:
-        fields = dict.fromkeys(("statement", "source", "definition", "control", "rule", "chapter"), text)
+        fields = dict.fromkeys(("statement", "source", "question", "chapter"), text)
+        # A line break in these begins a line in every view; everything else in them is a word.
+        fields |= dict.fromkeys(("definition", "control", "rule"), text.replace("\n", "\r"))
         words = {"reading": text, "headline": text, "caption": text, "notes": (text,)}
         numbers = {
             "statistic": replace(f.statistic, name=text, unit=text),
@@ -211,7 +215,7 @@ def renamed(survey: Survey, text: str) -> Survey:
             "more_tables": {f"{text}{i}": table(t) for i, t in enumerate(f.more_tables.values())},
         }
         drawn = {"quantities": tuple(map(quantity, f.quantities))}
-        made.append(replace(f, claim=replace(f.claim, **fields), **words, **numbers, **tables, **drawn))
+        findings.append(replace(f, claim=replace(f.claim, **fields), **words, **numbers, **tables, **drawn))
     about = {
         "model": ModelFacts(**dict.fromkeys(("name", "family", "source", "norm"), text), config_ignored=(text, text)),
         "text": TextFacts(text, tokens=100, notes=(text,)),
@@ -220,12 +224,12 @@ def renamed(survey: Survey, text: str) -> Survey:
         "times": Times(text, claims={text: 1.0}),
         "notes": (text,),
     }
-    return replace(survey, findings=tuple(made), laws=(LawCheck(text, text, 1e-7, 1e-6, text),), **about)
+    return replace(survey, findings=tuple(findings), laws=(LawCheck(text, text, 1e-7, 1e-6, text),), **about)
 
 
 def test_words_of_a_model_change_nothing_on_the_page(survey: Survey) -> None:
     clean, nasty = (Page(report_html(renamed(survey, text))) for text in ("plain words", NASTY))
-    shape = [[(tag, sorted(attrs)) for tag, attrs in one.tags] for one in (clean, nasty)]
+    shape = [[(tag, sorted(attrs)) for tag, attrs in page.tags] for page in (clean, nasty)]
     assert shape[0] == shape[1], "the same elements with the same attributes, in the same order"
     assert sorted(clean.blocks) == sorted(nasty.blocks)
     assert "window.pwned=1" in nasty.words, "the words are there, only harmless"
@@ -276,16 +280,16 @@ def test_long_lines_are_thinned_for_drawing_and_keep_their_ends_and_extremes(log
     whole = long(20_000, controls={"c": np.zeros(20_000)}, logs=logs)
     drawn = thinned(whole)
     assert len(drawn.values) <= POINTS
-    kept = list(drawn.coords["i"])
-    assert (kept[0], kept[-1]) == (1, 20_000)
+    steps = list(drawn.coords["i"])
+    assert (steps[0], steps[-1]) == (1, 20_000)
     assert np.nanmax(drawn.values) == 9.0
     assert np.nanmin(drawn.values) == np.nanmin(whole.values)
-    assert np.array_equal(drawn.values, whole.values[np.array(kept) - 1], equal_nan=True)
-    assert drawn.low is not None and len(drawn.low) == len(drawn.controls["c"]) == len(kept)
+    assert np.array_equal(drawn.values, whole.values[np.array(steps) - 1], equal_nan=True)
+    assert drawn.low is not None and len(drawn.low) == len(drawn.controls["c"]) == len(steps)
     assert "of 20,000 points" in drawn.meaning
     assert len(whole.values) == 20_000
     if logs:
-        assert kept[:5] == [1, 2, 3, 4, 5], "on a log axis the first points have the most room"
+        assert steps[:5] == [1, 2, 3, 4, 5], "on a log axis the first points have the most room"
 
 
 def test_what_a_screen_can_show_is_not_thinned() -> None:

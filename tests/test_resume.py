@@ -115,21 +115,21 @@ def test_a_pass_goes_on_to_the_same_bytes(model, whole, tmp_path, monkeypatch, a
 
 @pytest.mark.usefixtures("without_pictures")
 def test_what_was_read_is_not_read_again(model, tmp_path, monkeypatch):
-    passes, kept = [], []
+    passes, states = [], []
     forward, keep = batch_reader.run, kept_pass.KeptPass.keep
     monkeypatch.setattr(batch_reader, "run", lambda *a, **k: passes.append(1) or forward(*a, **k))
-    monkeypatch.setattr(kept_pass.KeptPass, "keep", lambda *a: kept.append(1) or keep(*a))
+    monkeypatch.setattr(kept_pass.KeptPass, "keep", lambda *a: states.append(1) or keep(*a))
     survey(model, tmp_path / "whole", claims="sphere.radius,attention.cosine")
-    whole, segments, out = len(passes), len(kept), tmp_path / "stopped"
+    whole, segments, out = len(passes), len(states), tmp_path / "stopped"
     with monkeypatch.context() as patch:
         stopping(patch, (kept_pass.KeptPass, "keep"), segments - 2)
         with pytest.raises(StopError):
             survey(model, out, claims="sphere.radius,attention.cosine")
     passes.clear()
-    kept.clear()
+    states.clear()
     survey(model, out, resume=True, claims="sphere.radius,attention.cosine")
     assert segments > 12
-    assert len(kept) == 2
+    assert len(states) == 2
     assert len(passes) < whole / 4
 
 
@@ -142,10 +142,10 @@ def test_what_was_decided_is_not_decided_again(model, whole, tmp_path, monkeypat
     assert len(armillary.read(out)) == 3
     original = conclude.judge
     monkeypatch.setattr(conclude, "judge", lambda probe, *rest: judged.append(probe.claim.id) or original(probe, *rest))
-    told = []
-    result = survey(model, out, resume=True, tell=lambda so_far: told.append(len(so_far)))
+    reports = []
+    result = survey(model, out, resume=True, tell=lambda so_far: reports.append(len(so_far)))
     assert len(judged) == 3
-    assert told == [0, 1, 2, 3, 4, 5, 6]
+    assert reports == [0, 1, 2, 3, 4, 5, 6]
     assert content(out) == whole
     assert set(result.times.claims) == set(CLAIMS.split(","))
     judged.clear()
@@ -190,11 +190,11 @@ def test_states_of_another_text_or_damaged_ones_are_refused(model, tmp_path, mon
             survey(model, out)
     with pytest.raises(OutputError, match=r"belongs to another model, text, seed or version"):
         survey(model, out, resume=True, seed=1)
-    kept = next((out / "pass").iterdir())
-    kept.write_bytes(kept.read_bytes()[:-100])
+    state = next((out / "pass").iterdir())
+    state.write_bytes(state.read_bytes()[:-100])
     with pytest.raises(OutputError, match=r"safetensors is damaged .* delete it, and its part is read again"):
         survey(model, out, resume=True)
-    kept.unlink()
+    state.unlink()
     assert len(survey(model, out, resume=True)) == 6
 
 

@@ -176,15 +176,15 @@ def test_streams_are_what_the_running_model_reads_and_writes(name):
     where = gathered[SAMPLES][MODEL].rows[gathered.sites[0]].sample().payload.numpy()
     assert len(document) == len(where), "no token of this text is massive"
     bench = Bench(anatomy, text)
-    for layer, told in enumerate(streams):
+    for layer, nearness in enumerate(streams):
         sites = {INPUT: mlp_norm(anatomy, layer)[0], WRITE: f"L{layer}.mlp_out", ATTENTION: f"L{layer}.attn_out"}
         rows = states_of(bench, text, list(sites.values()))
         for stream, site in sites.items():
-            if stream not in told:
+            if stream not in nearness:
                 assert (name, layer, stream) == ("opt-post", 0, ATTENTION)
                 continue
             expected = rows[site][where[:, 0], where[:, 1]]
-            assert torch.allclose(told[stream], expected, atol=2e-4 * float(expected.abs().max())), (layer, stream)
+            assert torch.allclose(nearness[stream], expected, atol=2e-4 * float(expected.abs().max())), (layer, stream)
 
 
 @pytest.mark.parametrize("case", list(SIDES))

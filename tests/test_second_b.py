@@ -48,6 +48,7 @@ def test_planted_truth_comes_back(case):
     assert finding.verdict == case_of(case).planted.verdict, f"{finding.statistic}: {finding.reading}"
 
 
+@pytest.mark.usefixtures("two_twins")
 @pytest.mark.parametrize("probe", PROBES, ids=lambda probe: probe.claim.id)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_can_be_asked(family, probe):
@@ -80,7 +81,7 @@ def test_the_statistic_counts_what_the_part_counts():
     )
     both, norm, sublayer = apart.parts[:3]
     assert (both.verdict, norm.verdict, sublayer.verdict) == ("refuted", "qualified", "qualified")
-    assert apart.statistic.value == both.statistic.value == 0 and "Both at one sublayer" in both.reading
+    assert apart.statistic.value == both.statistic.value == 0 and "Both steps happen at" in both.reading
     assert half.statistic.value == half.parts[0].statistic.value == 0.5 and "2 of 4" in half.parts[0].reading
 
 
@@ -160,8 +161,11 @@ def test_a_rotation_that_moves_ones_breaks_layer_norm():
 
 def test_sublayers_that_treat_all_directions_alike_are_found():
     """Uniform attention that writes the mean of y commutes with every rotation."""
-    zero, one = torch.zeros(D, D), torch.eye(D)
-    anatomy, corpus = assembled(normal(60, D, stream=1), attention=lambda layer: (zero, zero, one, 0.1 * one)), text()
+    zero, identity = torch.zeros(D, D), torch.eye(D)
+    anatomy, corpus = (
+        assembled(normal(60, D, stream=1), attention=lambda layer: (zero, zero, identity, 0.1 * identity)),
+        text(),
+    )
     evidence = gather(anatomy, corpus, Isotropy.instruments)
     errors = {MODEL: sublayer_errors(Bench(anatomy, corpus))}
     errors |= {arm: sublayer_errors(Bench(evidence.model(arm), corpus)) for arm in evidence.twins}
@@ -289,9 +293,9 @@ def test_an_exchange_is_what_other_weights_would_do():
         by_hand = read(deepcopy(anatomy.model))
         sites = [(site, site.replace("L0.", "L2.")) for site in anatomy.norms if site.startswith("L0.")]
         for site, other in sites:
-            one, two = (by_hand.model.get_submodule(by_hand.sites[name].path) for name in (site, other))
-            for name, parameter in one.named_parameters():
-                theirs = dict(two.named_parameters())[name]
+            a, b = (by_hand.model.get_submodule(by_hand.sites[name].path) for name in (site, other))
+            for name, parameter in a.named_parameters():
+                theirs = dict(b.named_parameters())[name]
                 parameter.data, theirs.data = theirs.data.clone(), parameter.data.clone()
         ids = torch.randint(3, 90, (2, 12), generator=torch.Generator().manual_seed(0))
         with still(anatomy.model), still(by_hand.model):
@@ -365,7 +369,7 @@ def test_positions_beyond_the_trained_length():
 
 
 def test_what_keeps_positions_beyond_the_trained_length_out_of_reach_is_said():
-    from armillary.probes.stability.places.beyond import obstacle
+    from armillary.probes.stability.places.untrained_positions import obstacle
 
     anatomy = read(tiny("llama"))
     short = tried(PositionRules(), anatomy, text(10, 32, words=97)).parts[2]
@@ -437,16 +441,18 @@ def test_likeness_of_axes_is_a_plain_count_of_correlations():
     shared = normal(300, 4, stream=1).repeat_interleave(3, 1)
     points = (shared + normal(300, 12, stream=2)).double()
     document = torch.arange(300).numpy() % 30
-    found = likeness(points.numpy(), document, 4, 0)
+    correlations = likeness(points.numpy(), document, 4, 0)
     table = torch.corrcoef(points.T).abs()
     block = torch.arange(12) // 3
     same = block[:, None] == block[None]
     within = table[same & ~torch.eye(12, dtype=torch.bool)].mean()
-    assert found.value == pytest.approx(float(within / table[~same].mean()))
+    assert correlations.value == pytest.approx(float(within / table[~same].mean()))
     left = points[document % 16 != 3]
-    assert found.without[3] == pytest.approx(likeness(left.numpy(), document[document % 16 != 3], 4, 0).value, rel=1e-6)
-    value, low, high = median_ratio([found])
-    assert low < value < high and grouped_ratio([found])[2] < low
+    assert correlations.without[3] == pytest.approx(
+        likeness(left.numpy(), document[document % 16 != 3], 4, 0).value, rel=1e-6
+    )
+    value, low, high = median_ratio([correlations])
+    assert low < value < high and grouped_ratio([correlations])[2] < low
     assert likeness(points.numpy(), document, 1, 0) is None
 
 

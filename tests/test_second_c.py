@@ -102,6 +102,7 @@ def test_nothing_learned_is_found_in_an_untrained_model(claim, seed):
     assert tried(claim, untrained, text).verdict in ("refuted", "undecided")
 
 
+@pytest.mark.usefixtures("two_twins")
 @pytest.mark.parametrize("claim", list(ON), ids=lambda claim: claim.claim.id)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_family_can_be_asked(name, claim):
@@ -179,7 +180,7 @@ def test_attention_that_does_nothing_is_no_context(seed):
     """Words and places share the state evenly with attention on and off: refuted, not by chance."""
     finding = conclude(case_of("context, word and place"), seed=seed)
     differ = part(finding, "they differ by context")
-    assert differ.verdict == "refuted" and "of the same tokens +0.00 [+0.00, +0.00] more" in differ.reading
+    assert differ.verdict == "refuted" and "for the same tokens +0.00 [+0.00, +0.00] more" in differ.reading
     assert 0.3 < differ.statistic.value < 0.7
 
 
@@ -187,9 +188,9 @@ def test_pairs_are_of_the_same_tokens():
     """A token that one sample lacks is left out of both."""
     places = np.array([[0, 1, 5, 6], [0, 2, 6, 7], [1, 1, 5, 8]])
     z = torch.arange(3.0)[:, None, None]
-    one, other = same_tokens(SampledStates(z, places), SampledStates(10 * z[[2, 0]], places[[2, 0]]))
-    assert one.places.tolist() == other.places.tolist() == places[[0, 2]].tolist()
-    assert one.z.flatten().tolist() == [0, 2] and other.z.flatten().tolist() == [0, 20]
+    first, second = same_tokens(SampledStates(z, places), SampledStates(10 * z[[2, 0]], places[[2, 0]]))
+    assert first.places.tolist() == second.places.tolist() == places[[0, 2]].tolist()
+    assert first.z.flatten().tolist() == [0, 2] and second.z.flatten().tolist() == [0, 20]
 
 
 def test_the_own_share_is_what_was_mixed_in():
@@ -245,9 +246,9 @@ def test_neighbours_are_not_told_by_the_word_itself():
 
 def test_every_phenomenon_has_forty_items_and_every_pair_exchanges_its_roles():
     assert Counter(item.phenomenon for item in items()) == dict.fromkeys(PHENOMENA, 40)
-    for one, two in zip(items()[::2], items()[1::2], strict=True):
-        assert (one.phenomenon, one.pair) == (two.phenomenon, two.pair)
-        assert (one.target, one.distractor) == (two.distractor, two.target)
+    for first, second in zip(items()[::2], items()[1::2], strict=True):
+        assert (first.phenomenon, first.pair) == (second.phenomenon, second.pair)
+        assert (first.target, first.distractor) == (second.distractor, second.target)
 
 
 def test_orders_exchange_the_places_of_target_and_distractor_and_keep_the_query():
@@ -281,8 +282,8 @@ def test_all_items_are_read_where_they_should_be():
     for entry in read:
         for order, window in enumerate(entry.windows):
             target, distractor = entry.places if order == 0 else entry.places[::-1]
-            told = [words[window.ids[place]] for place in (target, distractor, entry.query)]
-            assert told == [entry.item.target, entry.item.distractor, entry.item.query]
+            chosen = [words[window.ids[place]] for place in (target, distractor, entry.query)]
+            assert chosen == [entry.item.target, entry.item.distractor, entry.item.query]
 
 
 def test_a_gap_is_the_attention_of_the_pattern():
@@ -379,8 +380,8 @@ def test_regions_are_found_again():
     centres = np.eye(8)
     label = np.arange(400) % 8
     points = centres[label] + 0.1 * draw.standard_normal((400, 8))
-    found = kmeans(points, 8, draw)
-    assert sorted(nearest(centres, found).tolist()) == list(range(8))
+    regions = kmeans(points, 8, draw)
+    assert sorted(nearest(centres, regions).tolist()) == list(range(8))
 
 
 def invented_tokens(documents: int = 24, each: int = 50, seed: int = 0):

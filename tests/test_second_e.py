@@ -95,9 +95,9 @@ def run(tmp_path: Path) -> Path:
 def test_checkpoints_are_sorted_by_number(run):
     (run / "checkpoint-300").rename(run / "checkpoint-1000")
     (run / "checkpoint-best").mkdir()
-    found = find_checkpoints(run)
-    assert [checkpoint.step for checkpoint in found.each] == [0, 100, 200, 1000]
-    assert found.last == run / "checkpoint-1000" and not found.damaged
+    checkpoints = find_checkpoints(run)
+    assert [checkpoint.step for checkpoint in checkpoints.each] == [0, 100, 200, 1000]
+    assert checkpoints.last == run / "checkpoint-1000" and not checkpoints.damaged
 
 
 def test_our_own_layout_is_read(run):
@@ -115,9 +115,9 @@ def cut(path: Path) -> None:
 
 def test_a_damaged_checkpoint_is_named_and_the_others_are_used(run):
     cut(run / "checkpoint-100")
-    found = find_checkpoints(run)
-    assert [checkpoint.step for checkpoint in found.each] == [0, 200, 300]
-    assert found.damaged[0].startswith("step 100 was left out: ") and "cut short" in found.damaged[0]
+    checkpoints = find_checkpoints(run)
+    assert [checkpoint.step for checkpoint in checkpoints.each] == [0, 200, 300]
+    assert checkpoints.damaged[0].startswith("step 100 was left out: ") and "cut short" in checkpoints.damaged[0]
 
 
 def test_too_few_checkpoints_are_refused(run, tmp_path):
@@ -170,8 +170,10 @@ def test_weights_that_are_no_numbers_are_named(run):
 
 
 def test_a_run_is_surveyed(run, tmp_path):
-    said = works("survey", run, "--steps", "--claims", "heads.emerge,sphere.radius", "--quick", "--out", tmp_path / "o")
-    assert "heads.emerge" in said.stdout
+    output = works(
+        "survey", run, "--steps", "--claims", "heads.emerge,sphere.radius", "--quick", "--out", tmp_path / "o"
+    )
+    assert "heads.emerge" in output.stdout
     record = json.loads((tmp_path / "o" / "survey.json").read_text("utf-8"))
     assert record["model"]["source"].endswith("checkpoint-300")
     assert [claim["id"] for claim in record["claims"]] == ["sphere.radius", "heads.emerge"]
@@ -229,13 +231,13 @@ def test_no_interval_over_few_heads():
 def test_marked_and_other_tokens_are_matched():
     anatomy = load_model("builtin:gpt")
     corpus = encode(from_any(None), anatomy.tokenizer, anatomy.context, 2500)
-    found = mark(anatomy, corpus, 0)
-    assert set(found.names) == {"induction", "same", "previous"}
+    marked = mark(anatomy, corpus, 0)
+    assert set(marked.names) == {"induction", "same", "previous"}
     texts = [anatomy.tokenizer.decode([token]) for token in range(anatomy.vocabulary)]
     tokens: dict[tuple[str, int], list[int]] = {}
-    for marked in found.batches:
-        batch = marked.batch
-        for key, mask in marked.marks.items():
+    for entry in marked.batches:
+        batch = entry.batch
+        for key, mask in entry.marks.items():
             assert not (mask & (batch.following < 0)).any()
             rows, places = mask.nonzero(as_tuple=True)
             tokens.setdefault(key, []).extend(batch.ids[rows, places].tolist())
@@ -249,8 +251,8 @@ def test_marked_and_other_tokens_are_matched():
                 else:
                     seen = (before == token).nonzero()
                     assert (len(seen) == 1 and batch.ids[row, seen[0, 0] + 1] == after) == (key[1] == MARKED)
-    for name in found.names:
-        assert len(tokens[name, MARKED]) == len(tokens[name, OTHER]) == found.counts[name]
+    for name in marked.names:
+        assert len(tokens[name, MARKED]) == len(tokens[name, OTHER]) == marked.counts[name]
     assert sorted(tokens["same", MARKED]) == sorted(tokens["same", OTHER])
 
 
@@ -316,18 +318,18 @@ def synthetic(layers: int = 6, heads: int = 4, follow: float = 1.0, steps: int =
 
 def test_what_follows_the_gradient_is_found_and_what_does_not_is_not():
     for follow, sign in ((1.0, 1), (-1.0, -1)):
-        found = correlation(cells(synthetic(follow=follow), NEXT), 0)
-        assert sign * found[0] > 0.5 and found[1] < found[0] < found[2]
+        interval = correlation(cells(synthetic(follow=follow), NEXT), 0)
+        assert sign * interval[0] > 0.5 and interval[1] < interval[0] < interval[2]
     none = cells(synthetic(follow=0.0), NEXT)
     assert correlation(none, 0)[1] < 0 < correlation(none, 0)[2] + 0.2
 
 
 def test_heads_that_are_busy_everywhere_do_not_count():
     """Heads that get much of any gradient also exceed on marked tokens, and gain; but other tokens predict as much."""
-    found = cells(synthetic(layers=14, heads=2, follow=0.0, busy=1.0), NEXT)
-    assert correlation(found, 0)[0] > 0.4
-    assert correlation(found, 0, OTHERS, ())[0] > 0.5
-    assert beyond_others(found, 0)[1] < 0
+    table = cells(synthetic(layers=14, heads=2, follow=0.0, busy=1.0), NEXT)
+    assert correlation(table, 0)[0] > 0.4
+    assert correlation(table, 0, OTHERS, ())[0] > 0.5
+    assert beyond_others(table, 0)[1] < 0
     followed = cells(synthetic(layers=14, heads=2), NEXT)
     assert beyond_others(followed, 0)[1] > 0
 
@@ -341,9 +343,9 @@ def test_the_correlation_is_spearmans():
 
 
 def test_exchanged_heads_lose_the_correlation():
-    found = cells(synthetic(), NOW)
-    value, low, high = exchanged(found, 6, 0)
-    assert low < value < high < correlation(found, 0)[0] and abs(value) < 0.1
+    table = cells(synthetic(), NOW)
+    value, low, high = exchanged(table, 6, 0)
+    assert low < value < high < correlation(table, 0)[0] and abs(value) < 0.1
 
 
 @pytest.mark.parametrize(
@@ -423,13 +425,13 @@ def test_writing_is_reading_what_was_written(name):
         for step in (0, 5, half, half + 3, 4 * half + 7):
             first = step // half * half
             ids = whole[first : half + step + 1][None]
-            kept: dict[str, torch.Tensor] = {}
-            with still(anatomy.model), watching(anatomy, {s: keeping(kept, s) for s in tokens.states}):
+            states: dict[str, torch.Tensor] = {}
+            with still(anatomy.model), watching(anatomy, {s: keeping(states, s) for s in tokens.states}):
                 logits = run_model(anatomy, ids, logits=True)[0, -1]
             # A cache sums in another order: rounding of a few layers.
             torch.testing.assert_close(entropy_of(logits), tokens.entropy[row, step], rtol=1e-4, atol=1e-5)
             for site, x in tokens.states.items():
-                torch.testing.assert_close(kept[site][0, -1], x[row, step], rtol=1e-4, atol=1e-4)
+                torch.testing.assert_close(states[site][0, -1], x[row, step], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt_neox"])
@@ -446,11 +448,11 @@ def test_a_cache_that_evicts_keeps_the_other_keys_as_they_were(name):
     hidden = torch.zeros(seen.shape).masked_fill(~seen, torch.finfo(torch.float32).min)[None, None]
     for row in range(2):
         whole = torch.cat((ring.stretch(generations.starts[row], -half), live.ids[row]))[None]
-        kept: dict[str, torch.Tensor] = {}
-        with still(anatomy.model), watching(anatomy, {s: keeping(kept, s) for s in live.states}):
+        states: dict[str, torch.Tensor] = {}
+        with still(anatomy.model), watching(anatomy, {s: keeping(states, s) for s in live.states}):
             anatomy.model(input_ids=whole, attention_mask=hidden)
         for site, x in live.states.items():
-            torch.testing.assert_close(kept[site][0, half:], x[row], rtol=1e-4, atol=1e-4)
+            torch.testing.assert_close(states[site][0, half:], x[row], rtol=1e-4, atol=1e-4)
     anew = generations.arms[ANEW]
     assert torch.equal(live.ids[:8, 0], anew.ids[:, 0]) and not torch.equal(live.ids[:8], anew.ids)
 
@@ -465,15 +467,15 @@ def test_keys_that_hold_their_place_cannot_stay():
 def test_a_text_that_fits_into_the_context_is_qualified_at_most(context, windows, verdict):
     anatomy = replace(read(tiny("gpt2")), context=context)
     assert size_of(anatomy, False)[:2] == (64, windows) and size_of(anatomy, True)[1] == 4
-    found = replace(synthetic_departures(0.0, windows), window=64)
-    part = very_long(Evidence(anatomy), found)
+    departures = replace(synthetic_departures(0.0, windows), window=64)
+    part = very_long(Evidence(anatomy), departures)
     assert part.verdict == verdict and part.asserted and f"context holds {context}" in part.reading
     assert ("nothing about longer texts" in part.reading) == (verdict == "qualified")
 
 
-def keeping(kept, site):
+def keeping(states, site):
     def see(given, value):
-        kept[site] = given
+        states[site] = given
 
     return see
 
@@ -525,10 +527,10 @@ def test_repetition_is_counted_by_hand():
 
 
 def test_the_effective_rank_of_known_windows():
-    one = torch.nn.functional.normalize(torch.tensor([[1.0, 0, 0, 0], [-1.0, 0, 0, 0]] * 4), dim=1)
+    line = torch.nn.functional.normalize(torch.tensor([[1.0, 0, 0, 0], [-1.0, 0, 0, 0]] * 4), dim=1)
     four = torch.cat((torch.eye(4), -torch.eye(4)))
     lost = torch.full((8, 4), torch.nan)
-    ranks = _effective_rank(torch.stack((one, four, lost)))
+    ranks = _effective_rank(torch.stack((line, four, lost)))
     np.testing.assert_allclose(ranks[:2], [1, 4], rtol=1e-5)
     assert torch.isnan(ranks[2])
 
@@ -550,38 +552,38 @@ def synthetic_departures(trend: float, windows: int = 7, jump: float = 0.0) -> D
 
 @pytest.mark.parametrize(("windows", "third"), [(4, 1), (6, 1), (7, 2), (10, 3)])
 def test_thirds_of_the_windows_after_the_first_are_compared(windows, third):
-    found = synthetic_departures(0.0, windows)
+    departures = synthetic_departures(0.0, windows)
     series = np.arange(windows, dtype=float)[None, :, None] + np.zeros((2, 1, 1))
-    first, last = found.ends(series)
-    assert found.third == third
+    first, last = departures.ends(series)
+    assert departures.third == third
     np.testing.assert_allclose(first, np.mean(range(1, 1 + third)))
     np.testing.assert_allclose(last, np.mean(range(windows - third, windows)))
 
 
 def test_the_first_window_does_not_count():
-    found = synthetic_departures(0.0)
+    departures = synthetic_departures(0.0)
     other = synthetic_departures(0.0)
     for values in other.measured.arms.values():
         values[:, 0] -= 500
-    np.testing.assert_array_equal(found.trends(LIVE), other.trends(LIVE))
-    np.testing.assert_array_equal(found.levels(LIVE), other.levels(LIVE))
-    np.testing.assert_array_equal(found.trends(FROZEN), other.trends(FROZEN))
+    np.testing.assert_array_equal(departures.trends(LIVE), other.trends(LIVE))
+    np.testing.assert_array_equal(departures.levels(LIVE), other.levels(LIVE))
+    np.testing.assert_array_equal(departures.trends(FROZEN), other.trends(FROZEN))
 
 
 def test_the_band_is_what_real_text_does_over_as_many_windows():
     """Half windows are the ring's steps: two windows from a start on, and two that begin four windows later."""
-    found = synthetic_departures(0.0)
-    real = found.measured.real
+    departures = synthetic_departures(0.0)
+    real = departures.measured.real
     first, last = ((real + np.roll(real, -2, 0)) / 2, (np.roll(real, -8, 0) + np.roll(real, -10, 0)) / 2)
-    np.testing.assert_allclose(found.spread, (last - first).std(0))
+    np.testing.assert_allclose(departures.spread, (last - first).std(0))
 
 
 def test_trends_are_measured_in_units_of_real_text():
     evidence = Evidence(read(tiny("gpt2")))
     for trend, side in ((0.0, "inside"), (5.0, "outside"), (-5.0, "outside"), (2.0, "open")):
-        found = synthetic_departures(trend)
-        assert abs(found.trends(LIVE)[:, 0].mean() - trend) < 1
-        assert found.sides(evidence, LIVE)[0] == side
+        departures = synthetic_departures(trend)
+        assert abs(departures.trends(LIVE)[:, 0].mean() - trend) < 1
+        assert departures.sides(evidence, LIVE)[0] == side
     jumped = synthetic_departures(0.0, jump=6.0)
     assert states_stay(evidence, jumped).verdict == "supported"
     assert norms_do_it(evidence, jumped).verdict == "supported"
@@ -591,21 +593,21 @@ def test_trends_are_measured_in_units_of_real_text():
 
 
 def test_an_overflow_counts_as_leaving():
-    evidence, found = Evidence(read(tiny("gpt2"))), synthetic_departures(0.0)
-    found.measured.arms[FROZEN][:] = np.nan
-    found.measured.arms[APART][:] = np.nan
-    assert norms_do_it(evidence, found).verdict == "supported"
-    assert found.share(evidence, FROZEN)[0] == 1.0
+    evidence, departures = Evidence(read(tiny("gpt2"))), synthetic_departures(0.0)
+    departures.measured.arms[FROZEN][:] = np.nan
+    departures.measured.arms[APART][:] = np.nan
+    assert norms_do_it(evidence, departures).verdict == "supported"
+    assert departures.share(evidence, FROZEN)[0] == 1.0
 
 
 def test_text_that_ends_in_a_loop_is_not_coherent():
     """A text that collapses at once has no trend; its level shows it."""
-    evidence, found = Evidence(read(tiny("gpt2"))), synthetic_departures(0.0)
-    place = found.measured.names.index("repeated triples")
-    found.measured.arms[LIVE][:, :, place] += 50
-    assert found.sides(evidence, LIVE)[place] == "inside"
-    assert found.collapsed(evidence)[0] == "outside"
-    assert text_stays(evidence, found).verdict == "qualified"
+    evidence, departures = Evidence(read(tiny("gpt2"))), synthetic_departures(0.0)
+    place = departures.measured.names.index("repeated triples")
+    departures.measured.arms[LIVE][:, :, place] += 50
+    assert departures.sides(evidence, LIVE)[place] == "inside"
+    assert departures.collapsed(evidence)[0] == "outside"
+    assert text_stays(evidence, departures).verdict == "qualified"
 
 
 @pytest.mark.parametrize("name", ["llama", "mistral", "qwen3", "gemma2", "gpt_neox", "opt", "phi"])

@@ -43,8 +43,8 @@ def other():
 
 @pytest.fixture(scope="module")
 def visitor(anatomy, other):
-    with visiting(library({"one": anatomy, "two": other})) as found:
-        yield found
+    with visiting(library({"one": anatomy, "two": other})) as visitor:
+        yield visitor
 
 
 # ---- who may ask -----------------------------------------------------------------------------------------------
@@ -62,8 +62,8 @@ def test_every_answer_carries_the_policy(visitor):
 
 
 def test_only_a_notebook_may_frame_the_page(anatomy):
-    with visiting(library({"one": anatomy}), framed=True) as found:
-        policy = found.client.get("/").headers["content-security-policy"]
+    with visiting(library({"one": anatomy}), framed=True) as visitor:
+        policy = visitor.client.get("/").headers["content-security-policy"]
     assert "frame-ancestors http://localhost:*" in policy
     assert "*://" not in policy
 
@@ -122,13 +122,13 @@ def test_scripts_of_the_page_share_no_name():
     """Scripts of one page share one scope: a second function of a name would replace the first without a word."""
     from armillary.serve.app import STATIC
 
-    found: list[str] = []
+    names: list[str] = []
     for name, path in STATIC.items():
         if name.endswith(".js"):
             text = path.read_text("utf-8")
-            found += re.findall(r"^(?:async )?(?:function|const|let|class) (\w+)", text, re.MULTILINE)
-    assert len(found) > 50
-    assert [name for name in set(found) if found.count(name) > 1] == []
+            names += re.findall(r"^(?:async )?(?:function|const|let|class) (\w+)", text, re.MULTILINE)
+    assert len(names) > 50
+    assert [name for name in set(names) if names.count(name) > 1] == []
 
 
 # ---- how much ---------------------------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ def test_what_is_no_request_gets_a_sentence(visitor, body):
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"sentence": "word " * 10_000}, "50,000 characters"),
         ({"sentence": "word " * 2_000}, "at most 4,000"),
@@ -169,28 +169,29 @@ def test_what_is_no_request_gets_a_sentence(visitor, body):
         ({"sentence": WORDS, "layer": 10**400}, "must be a number; got 10000"),
         ({"sentence": WORDS, "layer": float("nan")}, "must be a number; got nan"),
         ({"sentence": WORDS, "head": "x"}, "must be a number"),
+        ({"sentence": WORDS, "head": "\ud800\x1b[31m"}, r"400 .*must be a number; got ⟨D800⟩⟨1B⟩\[31m"),
         ({"sentence": WORDS, "nonsense": 1}, "no field 'nonsense'"),
         ({"sentence": WORDS, "model": "/etc"}, "no model '/etc'"),
     ],
 )
-def test_bad_input_is_answered_by_a_sentence(visitor, fields, said):
+def test_bad_input_is_answered_by_a_sentence(visitor, fields, message):
     answer = visitor.post("/api/part", {"room": "heads", "part": "pattern", "fields": {"model": "one", **fields}})
     text = f"{answer.status_code} {answer.text}"
-    assert re.search(said, text), text
+    assert re.search(message, text), text
     assert "Traceback" not in text
 
 
 def test_a_model_without_a_tokenizer_says_so():
     bare = load(tiny("gpt2"), progress=False)
-    with visiting(library({"bare": bare})) as found:
-        assert "without a tokenizer" in found.refusal("sphere", "path", model="bare", sentence=WORDS)
-        blocks = found.blocks("heads", "atlas", model="bare")
+    with visiting(library({"bare": bare})) as visitor:
+        assert "without a tokenizer" in visitor.refusal("sphere", "path", model="bare", sentence=WORDS)
+        blocks = visitor.blocks("heads", "atlas", model="bare")
         assert blocks[1]["kind"] == "figure", "the weights need no words"
 
 
 def test_a_refusal_names_no_option_of_the_command_line(visitor, monkeypatch):
     ask = {"model": "one", "sentence": WORDS}
-    said = [
+    refusals = [
         visitor.refusal("sphere", "path", **ask, position=99),
         visitor.refusal("sphere", "path", **ask | {"sentence": "to"}, projection="umap"),
         visitor.refusal("drift", "drift", model="one", text=WORDS, position=99),
@@ -198,11 +199,11 @@ def test_a_refusal_names_no_option_of_the_command_line(visitor, monkeypatch):
         visitor.refusal("heads", "word", model="one", word="nonsense"),
     ]
     monkeypatch.setattr("armillary.geometry.projection.find_spec", lambda name: None)
-    said.append(visitor.refusal("sphere", "path", **ask, projection="pacmap"))
-    with visiting(library({"bare": load(tiny("gpt2"), progress=False)})) as found:
-        said.append(found.refusal("heads", "word", model="bare", word="time"))
-    assert "the projection pacmap needs the package" in said[-2] and "without a tokenizer" in said[-1]
-    assert not [text for text in said if re.search(r"(^|\s|\()--\w", text)]
+    refusals.append(visitor.refusal("sphere", "path", **ask, projection="pacmap"))
+    with visiting(library({"bare": load(tiny("gpt2"), progress=False)})) as bare:
+        refusals.append(bare.refusal("heads", "word", model="bare", word="time"))
+    assert "the projection pacmap needs the package" in refusals[-2] and "without a tokenizer" in refusals[-1]
+    assert not [text for text in refusals if re.search(r"(^|\s|\()--\w", text)]
 
 
 def test_no_field_has_the_name_of_something_else_in_the_address():
@@ -216,10 +217,10 @@ def test_no_path_is_shown(tmp_path):
 
     tiny("gpt2").save_pretrained(tmp_path / "mine")
     source = gather([str(tmp_path / "mine")]).models["mine"]
-    with visiting(Library(models={"mine": replace(source, live=True)})) as found:
-        said = found.refusal("sphere", "path", model="mine", sentence=WORDS)
-        assert said.startswith("mine came without a tokenizer") and str(tmp_path) not in said
-        assert str(tmp_path) not in json.dumps(found.blocks("heads", "atlas", model="mine"))
+    with visiting(Library(models={"mine": replace(source, live=True)})) as visitor:
+        refusal = visitor.refusal("sphere", "path", model="mine", sentence=WORDS)
+        assert refusal.startswith("mine came without a tokenizer") and str(tmp_path) not in refusal
+        assert str(tmp_path) not in json.dumps(visitor.blocks("heads", "atlas", model="mine"))
 
 
 def test_fields_are_checked_one_by_one():
@@ -337,20 +338,20 @@ def test_an_edit_is_named_in_the_title_as_it_is_named_elsewhere(visitor):
 
 
 def test_a_stream_that_an_edit_makes_vanish_has_no_path(visitor):
-    said = visitor.refusal("edits", "paths", model="two", sentence=WORDS, layer=0, off=False, factor=0.0)
-    assert "has length zero" in said, "no biases: what is zero stays zero"
+    refusal = visitor.refusal("edits", "paths", model="two", sentence=WORDS, layer=0, off=False, factor=0.0)
+    assert "has length zero" in refusal, "no biases: what is zero stays zero"
 
 
 def test_a_model_that_cannot_be_loaded_says_why(tmp_path):
     from armillary.serve.library import Library
     from armillary.serve.model_process import Source
 
-    with visiting(Library(models={"none": Source(str(tmp_path / "none"), {}, live=True)})) as found:
-        answer = found.post("/api/model", {"model": "none"})
+    with visiting(Library(models={"none": Source(str(tmp_path / "none"), {}, live=True)})) as visitor:
+        answer = visitor.post("/api/model", {"model": "none"})
         assert answer.status_code == 200, "the request was right"
         assert "there is no model at" in answer.json()["error"]
-        assert "there is no model at" in found.refusal("sphere", "path", model="none", sentence=WORDS)
-        assert found.post("/api/model", {"model": "other"}).status_code == 400
+        assert "there is no model at" in visitor.refusal("sphere", "path", model="none", sentence=WORDS)
+        assert visitor.post("/api/model", {"model": "other"}).status_code == 400
 
 
 def test_a_vocabulary_that_attacks_is_text(visitor):
@@ -365,18 +366,18 @@ def test_a_vocabulary_that_attacks_is_text(visitor):
             assert not any(name.startswith("on") for name, _ in attrs)
 
     def walk(block):
-        for one in block.get("blocks", [block]):
-            Tags().feed(one.get("html", ""))
-            drawn = json.dumps(one.get("figure", {}), ensure_ascii=False)
+        for inner in block.get("blocks", [block]):
+            Tags().feed(inner.get("html", ""))
+            drawn = json.dumps(inner.get("figure", {}), ensure_ascii=False)
             assert "<script" not in drawn and "<img" not in drawn
 
-    with visiting(library({"evil": evil})) as found:
+    with visiting(library({"evil": evil})) as visitor:
         for room, part in [("sphere", "path"), ("heads", "pattern"), ("filter", "words"), ("edits", "words"),
                            ("edits", "paths"), ("norms", "lengths"), ("drift", "drift")]:  # fmt: skip
             known = {field.name for r in ROOMS if r.name == room for field in r.fields}
             given = {"sentence": sentence, "text": sentence, "norm": "L0.ln1"}
             fields = {name: value for name, value in given.items() if name in known}
-            for block in found.blocks(room, part, model="evil", **fields):
+            for block in visitor.blocks(room, part, model="evil", **fields):
                 walk(block)
     assert tags and not {"script", "img", "iframe", "object"} & set(tags)
 
@@ -407,12 +408,12 @@ def test_a_blank_field_is_said_in_the_saved_file_and_an_empty_room_is_not_saved(
 
 
 def test_a_port_in_use_is_left_and_said():
-    said: list[str] = []
-    first = bound("127.0.0.1", 0, said.append)
+    messages: list[str] = []
+    first = bound("127.0.0.1", 0, messages.append)
     port = first.getsockname()[1]
-    second = bound("127.0.0.1", port, said.append)
+    second = bound("127.0.0.1", port, messages.append)
     assert second.getsockname()[1] != port
-    assert said == [f"Port {port} is in use; port {second.getsockname()[1]} is taken instead."]
+    assert messages == [f"Port {port} is in use; port {second.getsockname()[1]} is taken instead."]
     first.close()
     second.close()
 
@@ -442,8 +443,8 @@ def test_the_command_refuses_what_it_cannot_show(tmp_path):
 
 def test_built_in_models_are_always_offered_and_paths_are_not_shown(tmp_path):
     (tmp_path / "mine").mkdir()
-    found = gather([str(tmp_path / "mine")])
-    assert list(found.models) == ["mine", "builtin:gpt", "builtin:llama"]
+    gathered = gather([str(tmp_path / "mine")])
+    assert list(gathered.models) == ["mine", "builtin:gpt", "builtin:llama"]
 
 
 def test_a_notebook_gets_the_rooms_in_a_frame(anatomy):

@@ -157,8 +157,8 @@ if __name__ == "__main__":
 
 def test_a_killed_process_leaves_no_lock_behind(tmp_path):
     (tmp_path / "locked.py").write_text(LOCKED)
-    found = subprocess.run([sys.executable, tmp_path / "locked.py"], capture_output=True, text=True, timeout=60)
-    assert (found.stdout.strip(), found.stderr) == (str(-signal.SIGKILL), "")
+    ended = subprocess.run([sys.executable, tmp_path / "locked.py"], capture_output=True, text=True, timeout=60)
+    assert (ended.stdout.strip(), ended.stderr) == (str(-signal.SIGKILL), "")
 
 
 @pytest.mark.slow

@@ -130,24 +130,24 @@ def test_the_order_of_folders_does_not_matter(model, three, tmp_path):
 def test_verdicts_are_those_of_one_process(model, three):
     whole, merged = survey(model), survey(model, shards=three)
     assert [f.verdict for f in merged] == [f.verdict for f in whole]
-    for one, other in zip(whole, merged, strict=True):
-        assert other.statistic.value == pytest.approx(one.statistic.value, rel=1e-6, nan_ok=True), one.id
+    for a, b in zip(whole, merged, strict=True):
+        assert b.statistic.value == pytest.approx(a.statistic.value, rel=1e-6, nan_ok=True), a.id
     assert merged.text == whole.text
     assert merged.provenance.arms == whole.provenance.arms
 
 
 def test_missing_doubled_and_foreign_shards_are_refused_by_name(model, three, tmp_path):
-    one, two, three_ = three
+    first, second, third = three
     with pytest.raises(OutputError, match=r"^2/3 is missing; "):
-        survey(model, shards=[one, three_])
+        survey(model, shards=[first, third])
     with pytest.raises(OutputError, match=r"^1/3, 3/3 are missing; "):
-        survey(model, shards=[two])
-    with pytest.raises(OutputError, match=rf"shard 2/3 is in {two} and {two}; give each shard once"):
-        survey(model, shards=[one, two, two, three_])
+        survey(model, shards=[second])
+    with pytest.raises(OutputError, match=rf"shard 2/3 is in {second} and {second}; give each shard once"):
+        survey(model, shards=[first, second, second, third])
     half = tmp_path / "half"
     survey(model, shard="2/2", out=half)
-    with pytest.raises(OutputError, match=rf"{one} is shard 1/3 and {half} is shard 2/2: they divide"):
-        survey(model, shards=[one, half])
+    with pytest.raises(OutputError, match=rf"{first} is shard 1/3 and {half} is shard 2/2: they divide"):
+        survey(model, shards=[first, half])
     for changed, what in (
         ({"seed": 1}, "seed"),
         ({"tokens": 2000}, "text"),
@@ -156,8 +156,8 @@ def test_missing_doubled_and_foreign_shards_are_refused_by_name(model, three, tm
     ):
         other = tmp_path / what
         survey(model, shard="2/3", out=other, **changed)
-        with pytest.raises(OutputError, match=rf"{other} does not belong to {one}: it had another {what}; merge"):
-            survey(model, shards=[one, other, three_])
+        with pytest.raises(OutputError, match=rf"{other} does not belong to {first}: it had another {what}; merge"):
+            survey(model, shards=[first, other, third])
     with pytest.raises(OutputError, match="was read from another model, text, seed or version than merge finds now"):
         survey(model, shards=three, text=TEXT[::-1])
 

@@ -25,7 +25,10 @@ def test_every_claim_has_a_page_with_its_rule_figure_and_calibration(site):
     for claim in claims():
         text = (pages / "claims" / f"{claim.id}.md").read_text("utf-8")
         assert SITE["_plain"](claim.statement) in text
-        assert SITE["_plain"](claim.rule) in text
+        assert SITE["_plain"](claim.question) in text
+        for words in (claim.definition, claim.control, claim.rule):
+            assert all(SITE["_plain"](line) in text.splitlines() or f"- {SITE['_plain'](line)}" in text.splitlines()
+                       for line in words.split("\n"))  # fmt: skip
         assert "## What came out" in text and "## How often the rule errs" in text
         for picture in re.findall(r'(?:src|srcset)="([^"]+)"', text):
             assert (pages / "claims" / picture).exists(), f"{picture} is missing: python docs/site.py --figures DIR"

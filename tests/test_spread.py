@@ -83,8 +83,8 @@ def test_what_has_documents_enough_stays_as_it_is():
     assert spread(sample(), Words(), 2500).texts == tuple(sample().texts)
     # Short documents, and texts too short for passages, too.
     for texts in ((book(40),) * 9, (book(PASSAGES * LEAST - 1),), ("one", " ", "two")):
-        kept = spread(Documents("t", texts), Words(), 1000)
-        assert (kept.texts, kept.notes) == (texts, ())
+        documents = spread(Documents("t", texts), Words(), 1000)
+        assert (documents.texts, documents.notes) == (texts, ())
     stream = Documents("t", Lazy(lambda: iter([book(30, 30 * i) for i in range(40)])), ordered=True)
     assert list(spread(stream, Words(), 1000).texts) == list(stream.texts)
 
@@ -109,14 +109,14 @@ def test_a_book_a_folder_and_a_streamed_dataset(tmp_path):
     rows = tmp_path / "rows"
     rows.mkdir()
     (rows / "train.jsonl").write_text("".join(f'{{"text": "{book(2000).replace(chr(10), " ")}"}}\n' for _ in range(2)))
-    for documents, told in (
+    for documents, sentence in (
         (from_path(tmp_path / "line.txt"), "1 document was"),
         (from_any([book(5000).replace("\n", " ")]), "1 document was"),
         (from_path(tmp_path / "folder"), "3 documents were"),
         (from_dataset(str(rows)), "2 documents were"),
     ):
         corpus = encode(spread(documents, Words(), 1000), Words(), 1000, 1000)
-        assert corpus.documents == PASSAGES and f"{told} {INDEPENDENT}" in corpus.notes
+        assert corpus.documents == PASSAGES and f"{sentence} {INDEPENDENT}" in corpus.notes
     # Every file has its part, the large one the most.
     texts = spread(from_path(tmp_path / "folder"), Words(), 1000).texts
     files = [int(re.findall(r"\d+", text)[-1]) // 10_000 for text in texts]

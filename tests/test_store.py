@@ -18,6 +18,7 @@ from armillary.results import (
     LawCheck,
     Part,
     Plan,
+    Rewording,
     RuleChange,
     Statistic,
     Survey,
@@ -41,7 +42,7 @@ SYNTHETIC = runpy.run_path(str(Path(__file__).parent / "browser" / "synthetic.py
 
 @pytest.fixture
 def survey() -> Survey:
-    made: Survey = SYNTHETIC["synthetic_survey"]()
+    survey: Survey = SYNTHETIC["synthetic_survey"]()
     odd = Table(
         (Column("token", "as it is"), Column("x", "mixed"), Column("y", "numbers")),
         (
@@ -52,8 +53,8 @@ def survey() -> Survey:
             ("1e5", 2.5, 1e-300),
         ),
     )
-    first = replace(made.findings[0], table=odd, statistic=Statistic("s", float("nan"), 0.0, float("inf")))
-    return replace(made, findings=(first, *made.findings[1:]))
+    first = replace(survey.findings[0], table=odd, statistic=Statistic("s", float("nan"), 0.0, float("inf")))
+    return replace(survey, findings=(first, *survey.findings[1:]))
 
 
 def sign(folder: Path) -> None:
@@ -121,12 +122,17 @@ def test_everything_comes_back(survey: Survey, tmp_path: Path) -> None:
 
 def test_reasons_changed_rules_notes_and_times_come_back(survey: Survey, tmp_path: Path) -> None:
     first = survey.findings[0]
-    claim = replace(first.claim, changes=(RuleChange("2025-01-01", "a reason"),))
+    claim = replace(
+        first.claim,
+        changes=(RuleChange("2025-01-01", "a reason"),),
+        question="Is it so?",
+        rewordings=(Rewording("2025-01-02", "0123456789ab", 1),),
+    )
     failed = replace(first, claim=claim, verdict="failed", why=Why.FAILED)
     plan = Plan(8, 2, 2500, 30.5, 1000, 40.0)
     times = Times("2025-01-01T00:00:00+00:00", 12.5, {"sphere.radius": 1.5}, plan)
-    made = replace(survey, findings=(failed,), notes=("Traceback …",), times=times)
-    back = read_survey(write_survey(made, tmp_path))
+    stored = replace(survey, findings=(failed,), notes=("Traceback …",), times=times)
+    back = read_survey(write_survey(stored, tmp_path))
     assert (back.times, back.notes, back.findings[0].claim) == (times, ("Traceback …",), claim)
     assert (back.findings[0].verdict, back.findings[0].why) == ("failed", Why.FAILED)
 

@@ -41,8 +41,8 @@ def test_planted_angles_come_back(angles: list[float], extra: int, seed: int) ->
     a, b = at_angles(angles, extra, seed=seed)
     spoiled = max(float(torch.linalg.cond(x)) for x in (a, b))
     expected = torch.tensor(sorted(angles), dtype=F64)
-    for found in (principal_angles(a, b), principal_angles(b, a)):
-        assert torch.allclose(found, expected, rtol=0, atol=1e-14 * spoiled)
+    for measured in (principal_angles(a, b), principal_angles(b, a)):
+        assert torch.allclose(measured, expected, rtol=0, atol=1e-14 * spoiled)
     assert float(overlap(a, b)) == pytest.approx(float(expected.cos().square().mean()), abs=1e-13 * spoiled)
 
 
@@ -72,11 +72,11 @@ def test_batches_broadcast() -> None:
 
 @pytest.mark.parametrize(("d", "r", "s"), [(10, 1, 3), (10, 3, 3), (10, 2, 5), (10, 5, 2), (30, 4, 8), (6, 4, 5)])
 def test_chance_is_what_it_is_said_to_be(d: int, r: int, s: int) -> None:
-    found = overlap(gaussian(4000, d, r, seed=d + r), torch.eye(d, dtype=F64)[:, :s])
-    error = float(found.std() / math.sqrt(len(found)))
-    assert abs(float(found.mean()) - max(r, s) / d) < 4 * error + 1e-15
+    overlaps = overlap(gaussian(4000, d, r, seed=d + r), torch.eye(d, dtype=F64)[:, :s])
+    error = float(overlaps.std() / math.sqrt(len(overlaps)))
+    assert abs(float(overlaps.mean()) - max(r, s) / d) < 4 * error + 1e-15
     # Control: the law is not so loose that its neighbour would pass.
-    assert abs(float(found.mean()) - max(r, s) / (d + 1)) > 4 * error
+    assert abs(float(overlaps.mean()) - max(r, s) / (d + 1)) > 4 * error
 
 
 def test_what_spans_nothing_is_refused() -> None:
@@ -90,6 +90,6 @@ def test_what_spans_nothing_is_refused() -> None:
 
 def test_float32_stays() -> None:
     a, b = at_angles([0.1, 0.7])
-    found = principal_angles(a.float(), b.float())
-    assert found.dtype == torch.float32
-    assert torch.allclose(found, torch.tensor([0.1, 0.7]), atol=1e-5)
+    angles = principal_angles(a.float(), b.float())
+    assert angles.dtype == torch.float32
+    assert torch.allclose(angles, torch.tensor([0.1, 0.7]), atol=1e-5)

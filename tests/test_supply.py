@@ -65,8 +65,8 @@ def test_the_bill_lists_every_package_once_with_its_hash() -> None:
     assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.6")
     parts = {part["name"]: part for part in bill["components"]}
     assert len(parts) == len(bill["components"])
-    told = {name: (part["version"], part["hashes"][0]["content"]) for name, part in parts.items()}
-    assert told == LOCKED
+    listed = {name: (part["version"], part["hashes"][0]["content"]) for name, part in parts.items()}
+    assert listed == LOCKED
     assert parts["torch"]["scope"] == "required" and parts["pytest"]["scope"] == "excluded"
     refs = {part["bom-ref"] for part in bill["components"]} | {bill["metadata"]["component"]["bom-ref"]}
     assert all({link["ref"], *link["dependsOn"]} <= refs for link in bill["dependencies"])

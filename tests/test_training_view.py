@@ -31,9 +31,9 @@ COLLAPSE, STEADY = looks([90, 80, 7, 95]), looks([90, 88, 91, 95])
 
 
 def test_the_headline_tells_a_collapse_from_none():
-    said = training_figure(COLLAPSE, "m").layout.title.text.replace("<br>", " ")
-    assert "3.00 → 0.03 bits per byte" in said
-    assert "falls from 90 to 7 at step 10 and rises to 95" in said
+    title = training_figure(COLLAPSE, "m").layout.title.text.replace("<br>", " ")
+    assert "3.00 → 0.03 bits per byte" in title
+    assert "falls from 90 to 7 at step 10 and rises to 95" in title
     assert "fall" not in training_figure(STEADY, "m").layout.title.text
 
 
@@ -56,9 +56,9 @@ def test_a_log_without_geometry_is_drawn_too():
 def test_numbers_come_out_as_they_went_in():
     rows = list(csv.DictReader(io.StringIO(training_csv(COLLAPSE))))
     assert len(rows) == 4 * 7
-    found = {(int(row["step"]), row["name"]): float(row["value"]) for row in rows}
-    assert found[10, "effective_rank/ln_final"] == 7
-    assert found[100, "bits_per_byte"] == COLLAPSE[-1]["valid_bits_per_byte"]
+    values = {(int(row["step"]), row["name"]): float(row["value"]) for row in rows}
+    assert values[10, "effective_rank/ln_final"] == 7
+    assert values[100, "bits_per_byte"] == COLLAPSE[-1]["valid_bits_per_byte"]
 
 
 def test_saved_pages_are_whole_and_names_inert(tmp_path):
@@ -77,6 +77,6 @@ def test_a_rank_that_was_not_measured_is_not_zero() -> None:
     without = {key: value for key, value in others[0].items() if key != "geometry"}
     nothing = {**others[1], "geometry": dict.fromkeys(others[1]["geometry"])}
     for looks in ([first, without, *others[1:]], [first, nothing, *others[1:]], [without, *others]):
-        said = training_figure(looks, "m").layout.title.text
-        assert "effective rank" in said
-        assert "fall" not in said
+        title = training_figure(looks, "m").layout.title.text
+        assert "effective rank" in title
+        assert "fall" not in title

@@ -304,8 +304,8 @@ def test_more_text_decides_only_where_more_is_read():
     cheap, dear = (Shape(32, 3, 8, 4, 64, words, blocks) for words in (97, 4_000_000))
     assert longer_text(cheap, 2500, room) == " More text would decide."
     assert "4,096 tokens are read at most" in longer_text(cheap, 10**9, room)
-    said = longer_text(dear, 2500, room)
-    enough = int(said.split("from ")[1].split(" tokens")[0].replace(",", ""))
+    advice = longer_text(dear, 2500, room)
+    enough = int(advice.split("from ")[1].split(" tokens")[0].replace(",", ""))
     assert room(dear, enough // 2) == FEWEST < room(dear, 2 * enough)
 
 

@@ -53,7 +53,7 @@ def anatomy():
 
 
 @pytest.fixture(scope="module")
-def made(anatomy):
+def travel(anatomy):
     return trajectory(anatomy, SENTENCE)
 
 
@@ -78,7 +78,7 @@ def degrees(a: torch.Tensor, b: torch.Tensor) -> np.ndarray:
 # ---- the trajectory ----------------------------------------------------------------------------------------
 
 
-def test_angles_and_readings_are_the_models_own(anatomy, made):
+def test_angles_and_readings_are_the_models_own(anatomy, travel):
     """Against Hugging Face's own hidden states and logits."""
     model = tiny("gpt2")
     ids = torch.tensor([tokenizer()(SENTENCE)["input_ids"]])
@@ -87,51 +87,53 @@ def test_angles_and_readings_are_the_models_own(anatomy, made):
         stream = [model.transformer.ln_f(h[0]) for h in output.hidden_states[:-1]] + [output.hidden_states[-1][0]]
         words = model.lm_head.weight[ids[0]]
     states = torch.stack(stream, 1)
-    assert made.states == ("L0.resid_pre", "L1.resid_pre", "L2.resid_pre", "L2.resid_post")
-    assert made.moves == ("L0", "L1", "L2")
-    np.testing.assert_allclose(made.own, degrees(states, words[:, None]), atol=1e-3)
-    np.testing.assert_allclose(made.following[:-1], degrees(states[:-1], words[1:, None]), atol=1e-3)
-    np.testing.assert_allclose(made.moved, degrees(states[:, 1:], states[:, :-1]), atol=1e-3)
-    said = output.logits[0].softmax(-1)
-    np.testing.assert_allclose(made.probability[:-1, -1], said[:-1].gather(1, ids[0, 1:, None])[:, 0], atol=1e-6)
-    best = said.topk(5)
-    for t, states in enumerate(made.readings):
+    assert travel.states == ("L0.resid_pre", "L1.resid_pre", "L2.resid_pre", "L2.resid_post")
+    assert travel.moves == ("L0", "L1", "L2")
+    np.testing.assert_allclose(travel.own, degrees(states, words[:, None]), atol=1e-3)
+    np.testing.assert_allclose(travel.following[:-1], degrees(states[:-1], words[1:, None]), atol=1e-3)
+    np.testing.assert_allclose(travel.moved, degrees(states[:, 1:], states[:, :-1]), atol=1e-3)
+    probabilities = output.logits[0].softmax(-1)
+    np.testing.assert_allclose(
+        travel.probability[:-1, -1], probabilities[:-1].gather(1, ids[0, 1:, None])[:, 0], atol=1e-6
+    )
+    best = probabilities.topk(5)
+    for t, states in enumerate(travel.readings):
         assert [r.text for r in states[-1]] == [tokenizer().convert_ids_to_tokens(int(i)) for i in best.indices[t]]
         np.testing.assert_allclose([r.probability for r in states[-1]], best.values[t], atol=1e-6)
-    assert made.next_words[-1] == made.readings[-1][-1][0].text, (
+    assert travel.next_words[-1] == travel.readings[-1][-1][0].text, (
         "nothing follows the last word but the model's prediction"
     )
-    assert made.next_words[:-1] == made.words[1:]
+    assert travel.next_words[:-1] == travel.words[1:]
 
 
-def test_the_last_words_choice_counts_in_no_average(made):
-    both, count, start, end = made.travelled
-    assert count == len(made.words) - 1
-    assert (start, end) == pytest.approx(tuple(made.following[:-1, [0, -1]].mean(0)))
-    own, following = made.own[:-1], made.following[:-1]
+def test_the_last_words_choice_counts_in_no_average(travel):
+    both, count, start, end = travel.travelled
+    assert count == len(travel.words) - 1
+    assert (start, end) == pytest.approx(tuple(travel.following[:-1, [0, -1]].mean(0)))
+    own, following = travel.own[:-1], travel.following[:-1]
     assert both == sum((own[:, -1] > own[:, 0]) & (following[:, -1] < following[:, 0]))
-    assert f"{both} of {count} words" in title(made)
-    np.testing.assert_allclose(angle_panel.bold(made)[1], made.following[:-1].mean(0))
+    assert f"{both} of {count} words" in title(travel)
+    np.testing.assert_allclose(angle_panel.bold(travel)[1], travel.following[:-1].mean(0))
 
 
 @pytest.mark.parametrize("name", ["llama", "gpt_neox", "gemma2", "opt-post", "bert", "bert-decoder"])
 @pytest.mark.parametrize("sublayers", [False, True])
 def test_every_kind_of_model_can_be_drawn(name, sublayers):
-    one = load(tiny(name), tokenizer=tokenizer(), progress=False)
-    made = trajectory(one, "to kill two", sublayers=sublayers)
-    count = 3 if not sublayers or one.parallel else 6
-    assert len(made.states) == count + (name != "opt-post" or not sublayers)
-    assert len(made.moves) == len(made.states) - 1
-    np.testing.assert_allclose(np.linalg.norm(made.points, axis=-1), 1)
-    ElementTree.fromstring(picture_svg(made)[0])
-    assert made.reads == (one.causal and one.W_U is not None)
-    if not made.reads:
-        assert np.isnan(made.following).all()
-        assert np.isnan(made.probability).all()
-        assert set(made.next_words) == {None}
-        assert "does not predict a next word" in " ".join(made.notes)
-        assert "On average, words start" in title(made) and "away from themselves" in title(made)
-        assert all(r.probability is None for states in made.readings for words in states for r in words)
+    model = load(tiny(name), tokenizer=tokenizer(), progress=False)
+    travel = trajectory(model, "to kill two", sublayers=sublayers)
+    count = 3 if not sublayers or model.parallel else 6
+    assert len(travel.states) == count + (name != "opt-post" or not sublayers)
+    assert len(travel.moves) == len(travel.states) - 1
+    np.testing.assert_allclose(np.linalg.norm(travel.points, axis=-1), 1)
+    ElementTree.fromstring(picture_svg(travel)[0])
+    assert travel.reads == (model.causal and model.W_U is not None)
+    if not travel.reads:
+        assert np.isnan(travel.following).all()
+        assert np.isnan(travel.probability).all()
+        assert set(travel.next_words) == {None}
+        assert "does not predict a next word" in " ".join(travel.notes)
+        assert "On average, words start" in title(travel) and "away from themselves" in title(travel)
+        assert all(r.probability is None for states in travel.readings for words in states for r in words)
 
 
 def test_moves_between_states():
@@ -139,54 +141,54 @@ def test_moves_between_states():
 
 
 def test_span_shows_true_angles(anatomy):
-    made = trajectory(anatomy, SENTENCE, "span", word=3)
-    assert made.drawn == (2,)
-    assert "Drawn: word 3 of" in made.notes[0]
-    start, end, goal = made.points[0, 0], made.points[0, -1], made.targets[0]
-    assert np.degrees(np.arccos(goal @ end)) == pytest.approx(made.following[2, -1], abs=1e-3)
-    assert np.degrees(np.arccos(goal @ start)) == pytest.approx(made.following[2, 0], abs=1e-3)
-    lengths = np.linalg.norm(made.points[0], axis=1)
-    np.testing.assert_allclose(lengths, made.shown[0])
+    travel = trajectory(anatomy, SENTENCE, "span", word=3)
+    assert travel.drawn == (2,)
+    assert "Drawn: word 3 of" in travel.notes[0]
+    start, end, goal = travel.points[0, 0], travel.points[0, -1], travel.targets[0]
+    assert np.degrees(np.arccos(goal @ end)) == pytest.approx(travel.following[2, -1], abs=1e-3)
+    assert np.degrees(np.arccos(goal @ start)) == pytest.approx(travel.following[2, 0], abs=1e-3)
+    lengths = np.linalg.norm(travel.points[0], axis=1)
+    np.testing.assert_allclose(lengths, travel.shown[0])
     np.testing.assert_allclose(lengths[[0, -1]], 1)
-    for state, p in enumerate(made.points[0]):
-        assert np.degrees(np.arccos(np.clip(p @ goal, -1, 1))) == pytest.approx(made.following[2, state], abs=1e-3)
-    sides = {round(side.degrees, 2) for side in scene.sides(made)}
-    assert {round(made.following[2, -1], 2), round(made.following[2, 0], 2)} <= sides
-    assert trajectory(anatomy, SENTENCE, "span").word == len(made.words) - 1, "the last one by default"
-    drawn = picture_svg(made)[0]
-    assert f">{made.following[2, -1]:.0f}°<" in drawn
+    for state, p in enumerate(travel.points[0]):
+        assert np.degrees(np.arccos(np.clip(p @ goal, -1, 1))) == pytest.approx(travel.following[2, state], abs=1e-3)
+    sides = {round(side.degrees, 2) for side in scene.sides(travel)}
+    assert {round(travel.following[2, -1], 2), round(travel.following[2, 0], 2)} <= sides
+    assert trajectory(anatomy, SENTENCE, "span").word == len(travel.words) - 1, "the last one by default"
+    drawn = picture_svg(travel)[0]
+    assert f">{travel.following[2, -1]:.0f}°<" in drawn
 
 
 def test_a_long_sentence_is_sampled_and_measured_whole(anatomy):
     text = " ".join(["the birds"] * 10)
-    made = trajectory(anatomy, text)
-    count = len(made.words)
+    travel = trajectory(anatomy, text)
+    count = len(travel.words)
     assert MOST < count <= CONTEXT
-    assert len(made.drawn) == SAMPLE == len(made.points)
-    assert count - 1 in made.drawn
-    assert made.own.shape == (count, 4)
-    assert f"{SAMPLE} of {count} words, chosen at random (seed 0)" in " ".join(made.notes)
-    assert trajectory(anatomy, text).drawn == made.drawn
-    assert trajectory(anatomy, text, seed=1).drawn != made.drawn
+    assert len(travel.drawn) == SAMPLE == len(travel.points)
+    assert count - 1 in travel.drawn
+    assert travel.own.shape == (count, 4)
+    assert f"{SAMPLE} of {count} words, chosen at random (seed 0)" in " ".join(travel.notes)
+    assert trajectory(anatomy, text).drawn == travel.drawn
+    assert trajectory(anatomy, text, seed=1).drawn != travel.drawn
     assert 6 in trajectory(anatomy, text, word=7).drawn
-    assert trajectory_page(made).count("<button class=") == SAMPLE
+    assert trajectory_page(travel).count("<button class=") == SAMPLE
 
 
 def test_a_sentence_beyond_the_context_is_cut_and_it_is_said(anatomy):
-    made = trajectory(anatomy, " ".join(["stone"] * 10_000))
-    assert len(made.words) == CONTEXT
-    assert re.search(rf"Only the first {CONTEXT} of [\d,]+ tokens were read", made.notes[0])
-    assert made.notes[0] in trajectory_page(made)
-    assert len(picture_svg(made)[0]) < 200_000
+    travel = trajectory(anatomy, " ".join(["stone"] * 10_000))
+    assert len(travel.words) == CONTEXT
+    assert re.search(rf"Only the first {CONTEXT} of [\d,]+ tokens were read", travel.notes[0])
+    assert travel.notes[0] in trajectory_page(travel)
+    assert len(picture_svg(travel)[0]) < 200_000
 
 
 def test_one_token_is_enough(anatomy):
     for projection in ("pca", "span"):
-        made = trajectory(anatomy, "e", projection)
-        assert len(made.words) == 1
-        assert "in total; it starts" in title(made)
-        assert made.scores["correlation"] <= 1
-        for text in (picture_svg(made)[0], str(made), trajectory_page(made)):
+        travel = trajectory(anatomy, "e", projection)
+        assert len(travel.words) == 1
+        assert "in total; it starts" in title(travel)
+        assert travel.scores["correlation"] <= 1
+        for text in (picture_svg(travel)[0], str(travel), trajectory_page(travel)):
             assert "nan" not in text.replace("nance", "").lower()
 
 
@@ -227,32 +229,32 @@ def test_an_arc_inside_the_globe_is_the_true_arcs_shadow():
     assert np.isfinite(scene.arc(np.eye(3)[0], np.eye(3)[0])).all()
 
 
-def test_arcs_join_their_states(made):
-    for arcs, points in zip(scene.paths(made), made.points, strict=True):
+def test_arcs_join_their_states(travel):
+    for arcs, points in zip(scene.paths(travel), travel.points, strict=True):
         np.testing.assert_allclose(arcs[:, 0], points[:-1], atol=1e-12)
         np.testing.assert_allclose(arcs[:, -1], points[1:], atol=1e-12)
 
 
-def test_the_view_is_a_turn_and_shows_most(made):
-    turn = scene.view(made)
+def test_the_view_is_a_turn_and_shows_most(travel):
+    turn = scene.view(travel)
     np.testing.assert_allclose(turn @ turn.T, np.eye(3), atol=1e-12)
     assert np.linalg.det(turn) == pytest.approx(1)
-    front = (made.points @ turn.T)[..., 2]
+    front = (travel.points @ turn.T)[..., 2]
     assert (front > 0).mean() >= 0.5
-    moved = ((made.points[:, -1] - made.points[:, 0]) @ turn.T).mean(0)
+    moved = ((travel.points[:, -1] - travel.points[:, 0]) @ turn.T).mean(0)
     assert moved[0] >= 0, "words move to the right"
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_of_one_word_both_the_end_and_the_target_are_seen(made, seed):
+def test_of_one_word_both_the_end_and_the_target_are_seen(travel, seed):
     random = np.random.default_rng(seed)
     points, targets = random.normal(size=(1, 6, 3)), random.normal(size=(1, 3))
     points /= np.linalg.norm(points, axis=-1, keepdims=True)
     # The worst case but one: the target is almost behind the end.
     targets = -points[:, -1] + 0.1 * targets
     targets /= np.linalg.norm(targets, axis=-1, keepdims=True)
-    one = replace(made, points=points, targets=targets, drawn=made.drawn[:1], word=None)
-    turn = scene.view(one)
+    drawn = replace(travel, points=points, targets=targets, drawn=travel.drawn[:1], word=None)
+    turn = scene.view(drawn)
     assert (points[0, -1] @ turn.T)[2] > -0.05, "where labels are drawn"
     assert (targets[0] @ turn.T)[2] > -0.05
 
@@ -274,16 +276,16 @@ def test_labels_cover_no_other():
         boxes.append(box)
 
 
-def test_the_picture_shows_its_scores(made):
-    drawn, height = picture_svg(made)
+def test_the_picture_shows_its_scores(travel):
+    drawn, height = picture_svg(travel)
     assert 600 < height < 1000
     tree = ElementTree.fromstring(drawn)
-    said = [node.text for node in tree.iter("{http://www.w3.org/2000/svg}text")]
-    assert f"{made.scores['correlation']:.2f} rank correlation with true angles" in said
-    assert f"{made.scores['trustworthiness']:.2f} trustworthiness (near here, near in full dimension)" in said
-    assert {"○", "●", "★"} <= set(said)
+    texts = [node.text for node in tree.iter("{http://www.w3.org/2000/svg}text")]
+    assert f"{travel.scores['correlation']:.2f} rank correlation with true angles" in texts
+    assert f"{travel.scores['trustworthiness']:.2f} trustworthiness (near here, near in full dimension)" in texts
+    assert {"○", "●", "★"} <= set(texts)
     assert "prefers-color-scheme: dark" in drawn
-    assert "prefers-color-scheme" not in picture_svg(made, both=False)[0]
+    assert "prefers-color-scheme" not in picture_svg(travel, both=False)[0]
 
 
 def test_more_words_than_colours_are_coloured_by_layer(anatomy):
@@ -294,25 +296,25 @@ def test_more_words_than_colours_are_coloured_by_layer(anatomy):
     assert 'class="s-l7"' in drawn
 
 
-def test_the_angle_panel_puts_degrees_where_they_belong(made):
-    assert angle_panel.y_of(made, 0) == angle_panel.HEIGHT - angle_panel.BOTTOM
-    assert angle_panel.y_of(made, angle_panel.most(made)) == angle_panel.TOP
-    last = angle_panel.x_of(made, len(made.states) - 1)
+def test_the_angle_panel_puts_degrees_where_they_belong(travel):
+    assert angle_panel.y_of(travel, 0) == angle_panel.HEIGHT - angle_panel.BOTTOM
+    assert angle_panel.y_of(travel, angle_panel.most(travel)) == angle_panel.TOP
+    last = angle_panel.x_of(travel, len(travel.states) - 1)
     assert last == angle_panel.WIDTH - angle_panel.RIGHT
-    assert f"{last} {angle_panel.y_of(made, float(made.own[:, -1].mean()))}" in angle_panel.panel_svg(made)
+    assert f"{last} {angle_panel.y_of(travel, float(travel.own[:, -1].mean()))}" in angle_panel.panel_svg(travel)
 
 
 # ---- words are data -------------------------------------------------------------------------------------
 
 
 def payload(page: str) -> dict:
-    found = re.search(r'<script type="application/json" id="trajectory">(.*?)</script>', page, re.DOTALL)
-    assert found
-    return json.loads(found[1])
+    match = re.search(r'<script type="application/json" id="trajectory">(.*?)</script>', page, re.DOTALL)
+    assert match
+    return json.loads(match[1])
 
 
-def test_a_hostile_vocabulary_stays_words(hostile, made):
-    page, clean = trajectory_page(hostile), Page(trajectory_page(made))
+def test_a_hostile_vocabulary_stays_words(hostile, travel):
+    page, clean = trajectory_page(hostile), Page(trajectory_page(travel))
     assert "<script>alert" not in page
     assert "\u202e" not in page
     parsed = Page(page)
@@ -330,59 +332,59 @@ def test_a_hostile_vocabulary_stays_words(hostile, made):
     assert "<script" not in drawn
     notebook = hostile._repr_html_()
     assert "<script" not in notebook
-    told = str(hostile)
-    assert "\u202e" not in told
-    assert "script>alert(1)</script" in told
+    text = str(hostile)
+    assert "\u202e" not in text
+    assert "script>alert(1)</script" in text
     hover = json.dumps(hostile.plot().to_dict()["data"], default=str)
     assert "<script" not in hover
 
 
 def test_bytes_that_are_no_letter_are_shown_as_bytes():
     anatomy = load("builtin:gpt", progress=False)
-    made = trajectory(anatomy, "I 🙂 cafe\u0301")
-    shown = [plain(word) for word in made.words]
+    travel = trajectory(anatomy, "I 🙂 cafe\u0301")
+    shown = [plain(word) for word in travel.words]
     assert "⟨F0⟩⟨9F⟩" in "".join(shown)
     assert "�" not in "".join(shown)
-    for text in (picture_svg(made)[0], trajectory_page(made), str(made)):
+    for text in (picture_svg(travel)[0], trajectory_page(travel), str(travel)):
         text.encode("utf-8")
 
 
 # ---- files ----------------------------------------------------------------------------------------------
 
 
-def test_every_ending_holds_the_same_numbers(made, tmp_path):
-    rows = list(csv.DictReader(io.StringIO(made.save(tmp_path / "t.csv").read_text("utf-8"), newline="")))
-    assert len(rows) == len(made.words) * len(made.states)
-    assert float(rows[5]["itself"]) == made.own[1, 1]
-    assert float(rows[5]["moved"]) == made.moved[1, 0]
+def test_every_ending_holds_the_same_numbers(travel, tmp_path):
+    rows = list(csv.DictReader(io.StringIO(travel.save(tmp_path / "t.csv").read_text("utf-8"), newline="")))
+    assert len(rows) == len(travel.words) * len(travel.states)
+    assert float(rows[5]["itself"]) == travel.own[1, 1]
+    assert float(rows[5]["moved"]) == travel.moved[1, 0]
     assert rows[4]["moved"] == ""
-    record = json.loads(made.save(tmp_path / "t.json").read_text("utf-8"))
-    assert record["scores"] == made.scores
+    record = json.loads(travel.save(tmp_path / "t.json").read_text("utf-8"))
+    assert record["scores"] == travel.scores
     assert record["seed"] == 0
-    np.testing.assert_array_equal(record["points"], made.points)
-    assert record["readings"][0][-1][0]["text"] == made.readings[0][-1][0].text
-    data = payload(made.save(tmp_path / "t.html").read_text("utf-8"))
-    np.testing.assert_allclose(data["points"], made.points, atol=1e-4)
-    np.testing.assert_allclose(data["own"], made.own, atol=0.01)
+    np.testing.assert_array_equal(record["points"], travel.points)
+    assert record["readings"][0][-1][0]["text"] == travel.readings[0][-1][0].text
+    data = payload(travel.save(tmp_path / "t.html").read_text("utf-8"))
+    np.testing.assert_allclose(data["points"], travel.points, atol=1e-4)
+    np.testing.assert_allclose(data["own"], travel.own, atol=0.01)
     assert data["csv"].count("\n") == len(rows) + 1
-    assert made.save(tmp_path / "t.svg").read_text("utf-8") == picture_svg(made)[0]
-    assert len(made.to_frame()) == len(rows)
+    assert travel.save(tmp_path / "t.svg").read_text("utf-8") == picture_svg(travel)[0]
+    assert len(travel.to_frame()) == len(rows)
 
 
-def test_the_page_is_small_and_whole(made):
-    page = trajectory_page(made)
+def test_the_page_is_small_and_whole(travel):
+    page = trajectory_page(travel)
     assert len(page) < 300_000, "no drawing library is needed"
     assert "http" not in page.replace("http-equiv", "").replace("http://www.w3.org/2000/svg", "")
     assert page.index("class='paper'") < page.index("<canvas"), "a picture stands there before any script runs"
 
 
-def test_files_that_cannot_be_written_are_refused_at_once(made, tmp_path, monkeypatch):
+def test_files_that_cannot_be_written_are_refused_at_once(travel, tmp_path, monkeypatch):
     endings = "ends in '.gif'; choose one of .html .svg .pdf .png .csv .json"
-    for name, said in (("t.gif", endings), ("t", "has no ending")):
-        with pytest.raises(OutputError, match=said):
+    for name, message in (("t.gif", endings), ("t", "has no ending")):
+        with pytest.raises(OutputError, match=message):
             check_out(tmp_path / name)
-        with pytest.raises(OutputError, match=said):
-            made.save(tmp_path / name)
+        with pytest.raises(OutputError, match=message):
+            travel.save(tmp_path / name)
     (tmp_path / "folder.html").mkdir()
     with pytest.raises(OutputError, match=r"is a folder; name a file in it"):
         check_out(tmp_path / "folder.html")
@@ -394,27 +396,27 @@ def test_files_that_cannot_be_written_are_refused_at_once(made, tmp_path, monkey
         check_out(tmp_path / "t.png")
 
 
-def test_the_globe_is_painted_without_a_browser(made, tmp_path):
+def test_the_globe_is_painted_without_a_browser(travel, tmp_path):
     """Its colours and its shading are on the picture; the PDF has the same bytes again."""
-    image = Image.open(made.save(tmp_path / "t.png")).convert("RGB")
+    image = Image.open(travel.save(tmp_path / "t.png")).convert("RGB")
     pixels = np.asarray(image, dtype=int)
     assert pixels.shape[1] == 2100
     for colour in ((0x2C, 0x6E, 0x9B), (0xB8, 0x86, 0x2B), (0x1C, 0x23, 0x30)):
         assert (np.abs(pixels - np.array(colour)).sum(-1) < 12).sum() > 100, colour
     globe = (np.abs(pixels - np.array([0xF6, 0xF3, 0xEB])).sum(-1) < 12).mean()
     assert globe > 0.02, "the sphere is shaded"
-    first, second = (made.save(tmp_path / name).read_bytes() for name in ("a.pdf", "b.pdf"))
+    first, second = (travel.save(tmp_path / name).read_bytes() for name in ("a.pdf", "b.pdf"))
     assert first.startswith(b"%PDF") and first == second
 
 
-def test_the_notebooks_figure_plays_every_state(made):
-    figure = made.plot()
+def test_the_notebooks_figure_plays_every_state(travel):
+    figure = travel.plot()
     assert [frame.name for frame in figure.frames] == ["0", "1", "2", "3"]
     assert len(figure.layout.sliders[0].steps) == 4
     play = figure.layout.updatemenus[0].buttons[0].args[1]
     assert play["frame"]["duration"] * 3 == pytest.approx(5000, rel=0.01)
     dots = next(t for t in figure.data if t.type == "scatter3d" and t.hovertext is not None)
-    assert len(dots.x) == made.points.shape[0] * made.points.shape[1]
+    assert len(dots.x) == travel.points.shape[0] * travel.points.shape[1]
     assert "rank correlation" in figure.layout.annotations[0].text
 
 
@@ -428,11 +430,11 @@ def folder(tmp_path_factory):
 
 def test_the_command_draws_and_prints(folder, tmp_path):
     out = tmp_path / "new" / "t.html"
-    said = works("travel", folder, SENTENCE, "--out", out).stdout
+    output = works("travel", folder, SENTENCE, "--out", out).stdout
     assert out.exists()
-    assert "words end farther from themselves" in said
-    assert "how faithful it is (1 is best)" in said
-    assert str(out) in said.replace("\n", "")
+    assert "words end farther from themselves" in output
+    assert "how faithful it is (1 is best)" in output
+    assert str(out) in output.replace("\n", "")
     works("travel", folder, "-", "--projection", "span", "--word", 2, "--out", tmp_path / "t.svg", input="to kill two")
     assert "Drawn: word 2 of" in (tmp_path / "t.svg").read_text("utf-8")
 
@@ -466,12 +468,12 @@ def test_a_mistake_is_answered_before_torch_is_loaded(args, tmp_path):
     assert subprocess.run([sys.executable, "-c", code], check=False, cwd=tmp_path, capture_output=True).returncode == 0
 
 
-def test_states_on_the_globe_are_as_far_apart_as_scored(made):
+def test_states_on_the_globe_are_as_far_apart_as_scored(travel):
     """The scores are of what is drawn, not of something before it."""
     from scipy.stats import spearmanr
 
-    points = np.concatenate([made.points.reshape(-1, 3), made.targets])
-    assert made.scores["stability"] == 1
+    points = np.concatenate([travel.points.reshape(-1, 3), travel.targets])
+    assert travel.scores["stability"] == 1
     upper = np.triu_indices(len(points), 1)
     model = tiny("gpt2")
     ids = torch.tensor([tokenizer()(SENTENCE)["input_ids"]])
@@ -481,15 +483,15 @@ def test_states_on_the_globe_are_as_far_apart_as_scored(made):
         after = [*ids[0, 1:].tolist(), int(output.logits[0, -1].argmax())]
         stacked = torch.cat([torch.stack(stream, 1).flatten(0, 1), model.lm_head.weight[after]]).double()
     true = angles((stacked / stacked.norm(dim=1, keepdim=True)).numpy())
-    found = spearmanr(true[upper], angles(points)[upper]).statistic
-    assert made.scores["correlation"] == pytest.approx(found, abs=1e-3)
+    correlation = spearmanr(true[upper], angles(points)[upper]).statistic
+    assert travel.scores["correlation"] == pytest.approx(correlation, abs=1e-3)
 
 
-def test_a_narrow_picture_has_the_angles_below_the_globe(made):
+def test_a_narrow_picture_has_the_angles_below_the_globe(travel):
     from armillary.views.travel import globe
     from armillary.views.travel.svg import WIDTH
 
-    (wide, _), (narrow, height) = (picture_svg(made, narrow=narrow) for narrow in (False, True))
+    (wide, _), (narrow, height) = (picture_svg(travel, narrow=narrow) for narrow in (False, True))
     assert f'viewBox="0 0 {WIDTH} ' in wide
     size = re.search(r'viewBox="0 0 (\d+) (\d+)"', narrow)
     assert size is not None and int(size[1]) <= globe.WIDTH + 48 and int(size[2]) == height > globe.HEIGHT + 300

@@ -17,20 +17,23 @@ from rich.console import Console
 
 import armillary
 from armillary.errors import OutputError
+from armillary.probes.machinery.verdicts import undecided
 from armillary.results import VERDICTS, Part, Quantity, RuleChange, Statistic, Survey, Table, Why
-from armillary.results.numbers import interval, number, say
+from armillary.results.numbers import interval, interval_parts, number, say
 from armillary.results.store import SCHEMA
+from armillary.results.table import Column
 from armillary.views import save as saving
 from armillary.views.figures.figure import drawn, figure
 from armillary.views.figures.marks import COLOURS, MARKS
 from armillary.views.figures.scales import label_axis
 from armillary.views.report.notebook import finding_html, ledger_html
+from armillary.views.report.report import report_html
 from armillary.views.save import save_finding, save_ledger, save_survey
-from armillary.views.text.ledger import GrowingLedger, ledger_text, print_ledger
+from armillary.views.text.ledger import Form, GrowingLedger, ledger_text, print_ledger
 from armillary.views.text.papers.exports import ledger_export, table_export
 from armillary.views.text.papers.methods import methods_text
 from armillary.views.text.quoting import show_text, show_token
-from armillary.views.text.survey import claim_text, claims_list_text, finding_text
+from armillary.views.text.survey import claim_text, claims_list_text, finding_text, table_lines
 
 SYNTHETIC = runpy.run_path(str(Path(__file__).parent / "browser" / "synthetic.py"))
 EVIL = SYNTHETIC["EVIL"]
@@ -145,6 +148,27 @@ def test_no_sentence_of_the_ledger_is_cut(survey: Survey, width: int) -> None:
             assert " ".join(finding.claim.statement.split()) in shown
 
 
+@pytest.mark.parametrize("width", [48, 60, 70, 80, 120])
+@pytest.mark.parametrize("form", ["brief", "standard", "full"])
+def test_no_line_is_wider_than_the_screen(survey: Survey, form: Form, width: int) -> None:
+    long = "distance to real text at ln_final, mean over ranges of tokens"
+    table = Table((Column("quantity", "", ""), Column("arm", "", "")), ((long, long), (long, None)))
+    wide = replace(survey, findings=tuple(replace(f, more_tables={"more": table}) for f in survey))
+    shown = ledger_text(wide, width, form=form)
+    assert max(map(cell_len, shown.splitlines())) <= width
+    for finding in survey:
+        low, high = finding.statistic.low, finding.statistic.high
+        assert interval_parts(finding.statistic.value, low, high)[1] in " ".join(shown.split()), (
+            "numbers move, not vanish"
+        )
+
+
+def test_labels_of_a_table_are_whole_where_they_fit() -> None:
+    label = "distance to real text at ln_final"
+    table = Table((Column("quantity", "", ""), Column("value", "", "share of attention")), ((label, 0.5),))
+    assert label in "\n".join(line.plain for line in table_lines(table, 80))
+
+
 def test_the_ledger_has_three_forms(survey: Survey) -> None:
     brief, standard, full = (ledger_text(survey, 110, form=form) for form in ("brief", "standard", "full"))
     assert len(brief.splitlines()) < len(standard.splitlines()) < len(full.splitlines())
@@ -194,6 +218,16 @@ def test_an_undecided_claim_says_why(survey: Survey) -> None:
     assert why in figure(survey["spectrum.dimension"]).layout.title.subtitle.text
 
 
+def test_a_claim_without_a_number_says_what_is_missing(survey: Survey) -> None:
+    """'Too little text' alone does not say how much more."""
+    reading = "A verdict needs 1,920 tokens; the text has 300."
+    empty = undecided(survey.findings[0].claim, Why.TOO_LITTLE_TEXT, reading)
+    measured = replace(empty, statistic=Statistic("share", 0.5, 0.4, 0.6), headline="Half of the tokens")
+    for finding, shown, hidden in ((empty, reading, "Nothing can be"), (measured, "Half of the tokens", reading)):
+        text = " ".join(ledger_text(replace(survey, findings=(finding,)), 110).split())
+        assert f"too little text: {shown}" in text and hidden not in text
+
+
 def test_changed_rules_are_listed(survey: Survey) -> None:
     claim = replace(survey.findings[0].claim, changes=(RuleChange("2025-11-02", "the old limit was below rounding"),))
     for shown in (claim_text(claim, 110), finding_text(replace(survey.findings[0], claim=claim), 110)):
@@ -221,18 +255,36 @@ def test_colour_only_when_asked(survey: Survey) -> None:
     assert "\x1b" not in piped.file.getvalue()  # type: ignore[attr-defined]
 
 
+LINES = ("Two numbers are compared.", "Supported if they agree.", "Refuted if they differ by 2 or more.")
+
+
+def test_every_view_shows_a_rule_line_by_line(survey: Survey, tmp_path: Path) -> None:
+    first = survey.findings[0]
+    claim = replace(first.claim, rule="\n".join(LINES), definition="A.\nB.", control="C.\nD.", question="Is it so?")
+    finding = replace(first, claim=claim)
+    shown = [line.strip() for line in claim_text(claim, 100).splitlines()]
+    assert shown[shown.index(f"rule        {LINES[0]}") :][:3] == [f"rule        {LINES[0]}", *LINES[1:]]
+    for name, line, after in (("definition", "A.", "B."), ("control", "C.", "D.")):
+        assert shown[shown.index(f"{name:<11} {line}") + 1] == after
+    assert "asked       Is it so?" in shown
+    assert LINES[1] in [line.strip() for line in finding_text(finding, 100).splitlines()]
+    assert "<br>".join(LINES) in finding_html(finding)
+    page = report_html(replace(survey, findings=(finding,)))
+    assert "<br>".join(LINES) in page and "A.<br>B." in page and "C.<br>D." in page and "Is it so?" in page
+
+
 def test_a_finding_is_told_in_full(survey: Survey) -> None:
     shown = finding_text(survey["sphere.concentration"], 100)
     finding = survey["sphere.concentration"]
     flat = " ".join(shown.split())
-    for said in (
+    for words in (
         finding.claim.statement,
-        finding.claim.rule,
+        *finding.claim.rule.split("\n"),
         finding.reading,
         finding.headline,
         "S0, S2, S3",
     ):
-        assert said in flat
+        assert words in flat
     assert re.search(r"10,000 +0\.00693 +0\.00707 +0\.0143 +0\.0141", shown)
     points = {line.index(".") for line in shown.splitlines() if re.match(r" +[\d,]+ +0\.\d+ +0\.\d+ ", line)}
     assert len(points) == 1, "the first decimal points stand in one column"

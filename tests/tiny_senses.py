@@ -106,12 +106,12 @@ WHOLE: dict[str, Callable[[], nn.Module]] = {
 def _biased(make: Callable[[], Any]) -> Callable[[], nn.Module]:
     """Hugging Face starts the bias of logits at 0, which would hide that it is forgotten."""
 
-    def made() -> nn.Module:
+    def build() -> nn.Module:
         model = make()
         model.final_logits_bias.copy_(torch.linspace(-1, 1, 97)[None])
         return model
 
-    return made
+    return build
 
 
 # Decoders are read with their whole model.

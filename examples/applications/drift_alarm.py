@@ -47,8 +47,8 @@ def scores(tokens: torch.Tensor) -> dict[str, np.ndarray]:
     mean = gpt.ln_final.direction(x[:, 1:]).mean(1)  # first tokens are apart
     logits = gpt.ln_final(x[:, :-1]) @ gpt.W_U
     loss = cross_entropy(logits.mT, tokens[:, 1:], reduction="none").mean(1)
-    found = {"angle": angle(mean, centre), "loss": loss, "length": x[:, 1:].norm(dim=-1).mean(1)}
-    return {name: value.numpy(force=True) for name, value in found.items()}
+    scores = {"angle": angle(mean, centre), "loss": loss, "length": x[:, 1:].norm(dim=-1).mean(1)}
+    return {name: value.numpy(force=True) for name, value in scores.items()}
 
 
 known = scores(ordinary)

@@ -50,7 +50,8 @@ def health(
                 name = str(source) if isinstance(source, str | Path) else type(source).__name__
                 return broken_health(name, error.peaks)
         with progress_bar(progress) as bar:
-            return check_health(anatomy, text_of(anatomy, documents, tokens, seed), seed, bar.say)
+            corpus = text_of(anatomy, documents, tokens, seed)
+            return check_health(anatomy, corpus, seed, lambda what: bar.say(f"checking {anatomy.name}: {what}"))
 
     result = checked(model, tokenizer)
     if against is not None:

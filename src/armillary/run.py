@@ -27,7 +27,7 @@ from armillary.flow.media.corpus import budget_of, home_of, media_corpus, spectr
 from armillary.flow.media.sample import sample_sound
 from armillary.flow.media.sources import Media, media_of
 from armillary.flow.sources.spread import spread
-from armillary.flow.tokens import Corpus, encode
+from armillary.flow.tokens import Corpus, check_varied, encode
 from armillary.growing_survey import GrowingSurvey
 from armillary.probes import AnyProbe, choose
 from armillary.probes.instruments.covariances import ENOUGH, share
@@ -42,6 +42,7 @@ from armillary.probes.machinery.processes.jobs import MODULES, jobs_for, prepare
 from armillary.probes.machinery.processes.shards import forget_shard
 from armillary.results import Provenance, Survey, TextFacts
 from armillary.results.disk.files import check_writable, not_left_empty
+from armillary.results.disk.folder_swap import check_own
 from armillary.results.disk.lock import locked
 from armillary.results.disk.resume import decided, forget_pass, keep_settings
 from armillary.results.store import read_survey
@@ -127,6 +128,8 @@ def survey(
         nullcontext() if folder is None else locked(check_writable(folder)),
         progress_bar(progress) as bar,
     ):
+        if folder is not None:
+            check_own(folder)
         given = media_of(text, column) or from_any(text, column)
         if reading.shard is None:
             prepare_jobs(jobs, device, probes)
@@ -142,6 +145,7 @@ def survey(
         corpus: Corpus | None = None
         if any(map(reads_text, probes)):
             anatomy, corpus = corpus_of(anatomy, documents, tokens, seed)
+        reading.check(corpus, probes)
         begun = _survey(anatomy, corpus, documents, tokens, seed)
         known = _decided(folder, begun, probes, resume)
         growing = GrowingSurvey(
@@ -310,6 +314,7 @@ def text_of(anatomy: Anatomy, documents: Documents, tokens: int, seed: int) -> C
             f"the tokenizer gives token {top}, but the model knows {anatomy.vocabulary}: they do not belong together; "
             "pass the model's own tokenizer."
         )
+    check_varied(corpus, anatomy.tokenizer)
     notes, read = corpus.notes, share(anatomy, corpus)
     if anatomy.encoder is not None:
         beside = "the same tokens" if anatomy.encoder.sound is None else "one built-in clip of sound"

@@ -102,6 +102,14 @@ class StateSource:
             check_dask(dask)
         return cls(folder, part, merged, dask)
 
+    def check(self, corpus: Corpus | None, probes: Sequence[AnyProbe]) -> None:
+        """Refuse a part of nothing, before anything is written."""
+        if self.shard is None:
+            return
+        if corpus is None or not _instruments(probes):
+            raise TextError("these claims read no text, so there is nothing to divide; leave out --shard.")
+        self.shard.check(corpus)
+
     def gather(
         self,
         anatomy: Anatomy,
@@ -121,9 +129,7 @@ class StateSource:
         check_memory(needed, 1, 1, str(anatomy.device))
         tokens = 0 if corpus is None else corpus.tokens
         if self.shard is not None:
-            if corpus is None or not instruments:
-                raise TextError("these claims read no text, so there is nothing to divide; leave out --shard.")
-            self.shard.check(corpus)
+            assert corpus is not None, "a part of no text was refused"
             tokens = sum(segment.tokens for segment in self.shard.segments(corpus))
         if tokens and instruments:
             bar.start("reading", arms_of(anatomy) * tokens)

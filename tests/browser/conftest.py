@@ -22,9 +22,9 @@ def browser(request: Any) -> Iterator[Any]:
         pytest.skip(f"no {CHROMIUM}: apt-get install chromium")
     with sync_api.sync_playwright() as playwright:
         flags = getattr(request.module, "FLAGS", ())
-        made = playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox", *flags])
-        yield made
-        made.close()
+        chromium = playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox", *flags])
+        yield chromium
+        chromium.close()
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +35,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     lab = HERE.parents[1] / "docs" / "lab" / "norms"
     running = Running("builtin:gpt", "--survey", folder / "made", "--study", lab)
     yield running
-    code, said = running.stop()
-    assert code == 0, said
-    assert "Traceback" not in said
+    code, errors = running.stop()
+    assert code == 0, errors
+    assert "Traceback" not in errors

@@ -216,7 +216,7 @@ def _renamed(q, text):
 def hostile_survey():
     """A survey whose every word tries to become markup or a terminal command."""
     text = f"{EVIL}<b>\x1b[31m</script>[red]"
-    survey, made = synthetic_survey(), []
+    survey, findings = synthetic_survey(), []
     for f in survey:
         claim = replace(f.claim, statement=text, rule=text, source=text, chapter=text)
         quantities = tuple(_renamed(q, text) for q in f.quantities)
@@ -225,5 +225,5 @@ def hostile_survey():
             "controls": (replace(f.controls[0], name=text),),
         }
         words = {"reading": text, "headline": text, "caption": text, "notes": (text,)}
-        made.append(replace(f, claim=claim, quantities=quantities, more_tables={text: f.table}, **named, **words))
-    return replace(survey, findings=tuple(made), model=ModelFacts(text), text=TextFacts(text, tokens=1))
+        findings.append(replace(f, claim=claim, quantities=quantities, more_tables={text: f.table}, **named, **words))
+    return replace(survey, findings=tuple(findings), model=ModelFacts(text), text=TextFacts(text, tokens=1))

@@ -221,11 +221,11 @@ def test_the_accessibility_checker_finds_nothing_serious(browser: Any, server: R
         with Watched(browser, server.address, room, bypass_csp=True, color_scheme=scheme) as seen:
             seen.settle()
             seen.page.evaluate(AXE.read_text("utf-8"))
-            found = seen.page.evaluate("axe.run(document, {resultTypes: ['violations']}).then(r => r.violations)")
+            violations = seen.page.evaluate("axe.run(document, {resultTypes: ['violations']}).then(r => r.violations)")
             serious = [
-                (one["id"], one["impact"], [node["target"] for node in one["nodes"]][:3])
-                for one in found
-                if one["impact"] in ("serious", "critical")
+                (violation["id"], violation["impact"], [node["target"] for node in violation["nodes"]][:3])
+                for violation in violations
+                if violation["impact"] in ("serious", "critical")
             ]
             assert serious == [], json.dumps(serious, indent=1)
 
@@ -337,9 +337,9 @@ def test_ctrl_c_leaves_nothing_behind(browser: Any) -> None:
         seen.settle()
         children = running.children()
         assert len(children) == 1, "one model, one process"
-        code, said = running.stop()
+        code, errors = running.stop()
     assert code == 0
-    assert said.strip() == "Stopped."
+    assert errors.strip() == "Stopped."
     gone, alive = psutil.wait_procs(children, timeout=10)
     assert not alive, gone
 
@@ -360,7 +360,9 @@ def test_a_notebook_of_another_name_shows_the_page_in_its_frame(browser: Any, tm
             frame.locator(".travel canvas").first.wait_for(timeout=120_000)
             frame.locator("nav a[data-room=shear]").click()
             frame.locator(".main-svg").first.wait_for(timeout=60_000)
-            assert [one for one in seen.problems if "localhost" not in one and "about:" not in one] == []
+            assert [
+                problem for problem in seen.problems if "localhost" not in problem and "about:" not in problem
+            ] == []
     finally:
         notebook.shutdown()
         notebook.server_close()
@@ -388,8 +390,8 @@ def test_a_plain_script_can_show_the_page(browser: Any, tmp_path: Path) -> None:
         seen.settle()
         assert seen.refused() == []
         assert seen.problems == []
-    said, complaints = process.communicate("\n", timeout=30)
-    assert (said.strip(), complaints) == ("stopped", "")
+    output, complaints = process.communicate("\n", timeout=30)
+    assert (output.strip(), complaints) == ("stopped", "")
 
 
 def test_an_impatient_ctrl_c_is_quiet(browser: Any) -> None:
@@ -397,18 +399,18 @@ def test_an_impatient_ctrl_c_is_quiet(browser: Any) -> None:
     with Watched(browser, running.address, "sphere") as seen:
         seen.settle()
         running.process.send_signal(signal.SIGINT)
-        code, said = running.stop()
+        code, errors = running.stop()
     assert code == 0
-    assert said.strip() == "Stopped."
+    assert errors.strip() == "Stopped."
 
 
 def test_ctrl_c_while_the_model_is_loaded_is_quiet(browser: Any) -> None:
     running = Running("builtin:gpt")
     with Watched(browser, running.address, "sphere") as seen:
         seen.page.wait_for_selector("text=loading")
-        code, said = running.stop()
+        code, errors = running.stop()
     assert code == 0
-    assert said.strip() == "Stopped."
+    assert errors.strip() == "Stopped."
 
 
 def test_a_browser_that_goes_away_frees_the_worker(browser: Any) -> None:

@@ -130,7 +130,7 @@ def test_a_claim_opens_in_a_new_tab(browser: Any, server: Running) -> None:
 
 
 @pytest.mark.parametrize(
-    ("room", "more", "said", "field", "value"),
+    ("room", "more", "notice", "field", "value"),
     [
         ("heads", "&layer=99", "‘Layer’ cannot be 99; it is 0 now", "layer", "0"),
         ("heads", "&layer=-3", "‘Layer’ cannot be -3; it is 0 now", "layer", "0"),
@@ -146,10 +146,10 @@ def test_a_claim_opens_in_a_new_tab(browser: Any, server: Running) -> None:
     ],
 )  # fmt: skip
 def test_an_address_that_cannot_be_meant_is_answered(
-    browser: Any, server: Running, room: str, more: str, said: str, field: str, value: str
+    browser: Any, server: Running, room: str, more: str, notice: str, field: str, value: str
 ) -> None:
     with Watched(browser, server.address, room, more) as seen:
-        seen.page.wait_for_selector(f"#status:has-text('{said}')", timeout=60_000)
+        seen.page.wait_for_selector(f"#status:has-text('{notice}')", timeout=60_000)
         seen.settle()
         assert seen.page.input_value(f"#field-{field}") == value
         assert seen.refused() == []
@@ -168,7 +168,7 @@ def test_a_choice_that_the_server_refuses_is_no_dead_end(browser: Any, server: R
 
 
 @pytest.mark.parametrize(
-    ("room", "field", "part", "kept"),
+    ("room", "field", "part", "entry"),
     [
         ("norms", "sentence", "Lengths on the sentence, and massive tokens", "Its ellipsoid and its spectrum"),
         ("heads", "sentence", "Its pattern on the sentence", "The atlas"),
@@ -178,7 +178,7 @@ def test_a_choice_that_the_server_refuses_is_no_dead_end(browser: Any, server: R
     ],
 )
 def test_a_blank_field_is_said_to_be_one(
-    browser: Any, server: Running, room: str, field: str, part: str, kept: str
+    browser: Any, server: Running, room: str, field: str, part: str, entry: str
 ) -> None:
     with Watched(browser, server.address, room) as seen:
         seen.settle()
@@ -191,7 +191,7 @@ def test_a_blank_field_is_said_to_be_one(
             seen.settle()
         seen.page.fill(f"#field-{field}", "")
         seen.page.wait_for_selector(".refused")
-        assert not kept or seen.page.locator(f"section[aria-label='{kept}'] .main-svg").first.is_visible()
+        assert not entry or seen.page.locator(f"section[aria-label='{entry}'] .main-svg").first.is_visible()
         assert seen.problems == []
 
 

@@ -49,8 +49,8 @@ def test_a_figure_says_what_it_shows(survey: Survey) -> None:
     assert "◐" in fig.layout.title.subtitle.text
     assert "qualified" in fig.layout.title.subtitle.text
     assert "16,384 tokens" in fig.layout.title.subtitle.text.replace("<br>", " ")
-    said = [a.text.replace("<br>", " ") for a in fig.layout.annotations]
-    assert {"◇ without 3 massive tokens", "□ tokens shuffled", "1/√(2d)", "ln1", "ln2"} <= set(said)
+    texts = [a.text.replace("<br>", " ") for a in fig.layout.annotations]
+    assert {"◇ without 3 massive tokens", "□ tokens shuffled", "1/√(2d)", "ln1", "ln2"} <= set(texts)
     shapes = [t.marker.symbol for t in fig.data if t.line.dash == "dash"]
     assert sorted(shapes) == 2 * ["diamond-open"] + 2 * ["square-open"], "two controls, each for ln1 and ln2"
     assert [t.line.dash for t in fig.data].count("dot") == 1
@@ -156,8 +156,8 @@ def test_the_ledger_figure_puts_a_number_and_its_control_on_one_scale(survey: Su
     for finding in survey:
         assert finding.id in text
     x = {t.hovertext[0]: t.x[0] for t in fig.data if t.hovertext is not None}
-    plane = next(place for said, place in x.items() if "sphere.plane" in said)
-    chance = next(place for said, place in x.items() if said.startswith("random directions"))
+    plane = next(place for label, place in x.items() if "sphere.plane" in label)
+    chance = next(place for label, place in x.items() if label.startswith("random directions"))
     assert 0 < chance < plane < 1
 
 
@@ -195,7 +195,7 @@ def test_the_page_has_reading_rule_table_and_buttons(survey: Survey) -> None:
     page = Page(figure_html([figure(finding)], finding))
     assert [attrs["value"] for tag, attrs in page.tags if tag == "button"] == ["png", "svg", "csv"]
     assert finding.reading in page.shown
-    assert finding.claim.rule in page.shown
+    assert all(line in page.shown for line in finding.claim.rule.split("\n"))
     assert ("details", {}) in page.tags
     assert "prefers-color-scheme: dark" in "".join(page.shown)
     table = finding_csv(finding)

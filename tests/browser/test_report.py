@@ -158,6 +158,15 @@ def test_the_ledger_filters(browser: Any, report: Path, survey: Any) -> None:
         assert seen.rows() == ["sphere.concentration"]
 
 
+def test_a_short_word_is_not_found_within_others(browser: Any, report: Path) -> None:
+    """'OV' is a synonym; 'over', 'above' and 'removed' hold its letters."""
+    with Watched(browser, report) as seen:
+        held = seen.page.evaluate("['over, above', 'values ov', 'w_vo'].map(holding('ov', ['over', 'values ov']))")
+        assert held == [False, True, False]
+        assert seen.page.evaluate("['over', 'above'].map(holding('ov', ['over', 'above']))") == [True, True]
+        assert seen.page.evaluate("['qk.lookup'].map(holding('qk', ['qk.lookup']))") == [True]
+
+
 def test_a_claim_can_be_linked_to(browser: Any, report: Path) -> None:
     with Watched(browser, report, "#spectrum.local") as seen:
         seen.page.wait_for_selector("[id='spectrum.local'] .figure.drawn")

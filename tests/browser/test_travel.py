@@ -28,14 +28,14 @@ def pages(tmp_path_factory: Any) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("travel")
     plain = load(tiny("gpt2"), tokenizer=TRAVEL["tokenizer"](), progress=False)
     evil = load(tiny("gpt2"), tokenizer=TRAVEL["evil_tokenizer"](), progress=False)
-    made = {
+    travels = {
         "short": trajectory(plain, "to kill"),
         "middle": trajectory(plain, TRAVEL["SENTENCE"]),
         "long": trajectory(plain, "the birds " * 12),
         "span": trajectory(plain, TRAVEL["SENTENCE"], "span"),
         "evil": trajectory(evil, " ".join(TRAVEL["EVIL"])),
     }
-    return {name: one.save(folder / f"{name}.html") for name, one in made.items()}
+    return {name: travel.save(folder / f"{name}.html") for name, travel in travels.items()}
 
 
 def opened(browser: Any, path: Path, problems: list[str], **more: Any) -> Any:
@@ -137,9 +137,9 @@ def test_dragging_turns_and_pointing_tells(browser: Any, pages: dict[str, Path])
     spot = page.evaluate("globe.spots().filter(s => s.z > 0 && s.step === 1)[0]")
     page.mouse.move(box["x"] + spot["x"], box["y"] + spot["y"])
     page.wait_for_selector(".tip:not([hidden])")
-    said = page.locator(".tip").inner_text()
-    assert re.search(r"moved \d+° · \d+° from itself · \d+° from (the next word|its own choice) ‘", said)
-    assert "reads as" in said
+    tip = page.locator(".tip").inner_text()
+    assert re.search(r"moved \d+° · \d+° from itself · \d+° from (the next word|its own choice) ‘", tip)
+    assert "reads as" in tip
     page.mouse.click(box["x"] + spot["x"], box["y"] + spot["y"])
     assert page.evaluate("globe.state.word") == page.evaluate("globe.state.hover.word")
     page.context.close()
@@ -178,8 +178,8 @@ def test_the_save_buttons_save(browser: Any, pages: dict[str, Path], kind: str, 
         assert len(content) > 50_000
     elif kind == "svg":
         tree = ElementTree.fromstring(content.decode())
-        said = " ".join(node.text or "" for node in tree.iter("{http://www.w3.org/2000/svg}text"))
-        assert "rank correlation with true angles" in said
+        text = " ".join(node.text or "" for node in tree.iter("{http://www.w3.org/2000/svg}text"))
+        assert "rank correlation with true angles" in text
         assert not list(tree.iter("{http://www.w3.org/2000/svg}script"))
     else:
         assert content.decode().startswith("position,word,next word,state,moved")

@@ -43,28 +43,28 @@ RUNNER = Runner()
 
 def read(log: Path) -> tuple[dict[int, Outcome], int]:
     """What became of every case, and the last one that was begun."""
-    found, begun = dict[int, Outcome](), -1
+    outcomes, begun = dict[int, Outcome](), -1
     for line in log.read_text("utf-8").splitlines() if log.exists() else ():
         record = json.loads(line)
         if "begun" in record:
             begun = record["begun"]
         else:
-            found[record["number"]] = Outcome(**record)
-    return found, begun
+            outcomes[record["number"]] = Outcome(**record)
+    return outcomes, begun
 
 
 def campaign(first: int, end: int, seed: int, log: Path) -> dict[int, Outcome]:
     """All cases, whatever happens to the processes that run them."""
     while True:
-        found, begun = read(log)
-        if begun >= first and begun not in found:
+        outcomes, begun = read(log)
+        if begun >= first and begun not in outcomes:
             lost = Outcome(begun, GENERATORS[begun % len(GENERATORS)].__name__, "traceback", "the process died")
             with log.open("a", encoding="utf-8") as file:
                 print(json.dumps(asdict(lost)), file=file)
             continue
         start = max(first, begun + 1)
         if start >= end:
-            return found
+            return outcomes
         words = [start, end, "--seed", seed, "--log", log, "--work"]
         child = subprocess.Popen([sys.executable, __file__, *map(str, words)])
         size, since = -1, time.monotonic()
@@ -89,9 +89,9 @@ def main() -> None:
     if asked.work:
         work(asked.first, asked.end, asked.seed, log)
         return
-    found = campaign(asked.first, asked.end, asked.seed, log)
-    print(table(found.values(), KINDS))
-    for outcome in found.values():
+    outcomes = campaign(asked.first, asked.end, asked.seed, log)
+    print(table(outcomes.values(), KINDS))
+    for outcome in outcomes.values():
         if outcome.kind not in ("clean", "success"):
             print(f"\n{outcome.number} {outcome.generator} {outcome.kind}: {outcome.what}\n  {outcome.detail[-600:]}")
 

@@ -143,23 +143,23 @@ def _invoke(command: click.Command, args: tuple[Any, ...], given: str | None = N
 
 def _clean(result: Result) -> tuple[str, str]:
     """A refusal is one sentence; click's own begins with the usage."""
-    said = result.stderr
-    if ESCAPES.search(said):
-        return "silent", f"escapes in {said!r}"
-    usage = said.startswith(("Usage: ", "Error: "))
-    if not usage and not (said.startswith("armillary: ") and said.endswith((".\n", "?\n"))):
-        return "traceback", f"no sentence: {said!r}"
-    if "Traceback" in said or "should not happen" in said:
-        return "traceback", said
-    return "clean", said
+    errors = result.stderr
+    if ESCAPES.search(errors):
+        return "silent", f"escapes in {errors!r}"
+    usage = errors.startswith(("Usage: ", "Error: "))
+    if not usage and not (errors.startswith("armillary: ") and errors.endswith((".\n", "?\n"))):
+        return "traceback", f"no sentence: {errors!r}"
+    if "Traceback" in errors or "should not happen" in errors:
+        return "traceback", errors
+    return "clean", errors
 
 
 def same_output(ours: Path, theirs: Path) -> Callable[[Result, Result], str]:
     """Whatever succeeds says what the sound input says, but for its own path, which lines are wrapped at."""
 
     def compare(now: Result, sound: Result) -> str:
-        said = "".join(now.stdout.split()).replace(str(ours), str(theirs))
-        return "" if said == "".join(sound.stdout.split()) else f"{now.stdout!r} instead of {sound.stdout!r}"
+        printed = "".join(now.stdout.split()).replace(str(ours), str(theirs))
+        return "" if printed == "".join(sound.stdout.split()) else f"{now.stdout!r} instead of {sound.stdout!r}"
 
     return compare
 

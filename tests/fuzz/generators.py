@@ -35,10 +35,10 @@ def outcomes(numbers: Iterable[int], seed: int, shelf: Shelf, work: Path, runner
         shutil.rmtree(place, ignore_errors=True)
 
 
-def table(found: Iterable[Outcome], kinds: tuple[str, ...]) -> str:
+def table(outcomes: Iterable[Outcome], kinds: tuple[str, ...]) -> str:
     """How many of each kind, by generator."""
     counts: dict[str, dict[str, int]] = {}
-    for outcome in found:
+    for outcome in outcomes:
         row = counts.setdefault(outcome.generator, dict.fromkeys(kinds, 0))
         row[outcome.kind] = row.get(outcome.kind, 0) + 1
     counts["all"] = {kind: sum(row.get(kind, 0) for row in counts.values()) for kind in kinds}

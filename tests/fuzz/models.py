@@ -140,16 +140,16 @@ def _file(header: Any, body: bytes) -> bytes:
 def _renamed(rng: random.Random, header: dict[str, Any]) -> str:
     """Two weights exchanged, one under another name, or one more."""
     names = [name for name in header if name != "__metadata__"]
-    one, two = rng.sample(names, 2)
+    first, second = rng.sample(names, 2)
     match rng.choice(("exchanged", "renamed", "added")):
         case "exchanged":
-            header[one], header[two] = header[two], header[one]
-            return f"{one} and {two} exchanged"
+            header[first], header[second] = header[second], header[first]
+            return f"{first} and {second} exchanged"
         case "renamed":
-            header[rng.choice(("x", f"{one}s", "\x1b[31m", "a" * 5000, ""))] = header.pop(one)
-            return f"{one} renamed"
+            header[rng.choice(("x", f"{first}s", "\x1b[31m", "a" * 5000, ""))] = header.pop(first)
+            return f"{first} renamed"
         case _:
-            header[rng.choice(("more.weight", "h.9.attn.c_attn.weight", "lm_head.bias"))] = header[one]
+            header[rng.choice(("more.weight", "h.9.attn.c_attn.weight", "lm_head.bias"))] = header[first]
             return "one weight more"
 
 
@@ -181,12 +181,12 @@ def gguf(rng: random.Random, place: Path, shelf: Shelf) -> Case:
     if rng.random() < 0.05:
         what = spoil_entry(rng, path)
     else:
-        data, said = path.read_bytes(), []
+        data, changes = path.read_bytes(), []
         for _ in range(rng.choice((1, 1, 2))):
-            data, one = spoil_bytes(rng, data, None if rng.random() < 0.2 else end)
-            said.append(one)
+            data, change = spoil_bytes(rng, data, None if rng.random() < 0.2 else end)
+            changes.append(change)
         path.write_bytes(data)
-        what = "; ".join(said)
+        what = "; ".join(changes)
     return _read(rng, what, path, shelf.gguf, place, shelf, 0.4)
 
 

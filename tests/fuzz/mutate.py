@@ -28,12 +28,12 @@ def spelt(record: Any) -> str:
 
 def nodes(record: Any) -> list[tuple[Any, Any]]:
     """Every (container, key) of a record."""
-    found: list[tuple[Any, Any]] = []
+    places: list[tuple[Any, Any]] = []
     entries = record.items() if isinstance(record, dict) else enumerate(record) if isinstance(record, list) else ()
     for key, value in entries:
-        found.append((record, key))
-        found += nodes(value)
-    return found
+        places.append((record, key))
+        places += nodes(value)
+    return places
 
 
 def spoil_json(rng: random.Random, record: Any) -> tuple[Any, str]:
@@ -128,11 +128,11 @@ def spoil_json_file(rng: random.Random, path: Path) -> str:
         data, what = spoil_bytes(rng, path.read_bytes())
         path.write_bytes(data)
         return f"{path.name}: {what}"
-    record, said = json.loads(path.read_text("utf-8")), []
+    record, changes = json.loads(path.read_text("utf-8")), []
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
         record, what = spoil_json(rng, record)
-        said.append(what)
+        changes.append(what)
         if not isinstance(record, dict | list):
             break
     path.write_text(spelt(record), "utf-8")
-    return f"{path.name}: {'; '.join(said)}"
+    return f"{path.name}: {'; '.join(changes)}"

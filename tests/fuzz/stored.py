@@ -55,8 +55,8 @@ def _picture(rng: random.Random, folder: Path, shelf: Shelf) -> Case:
         what = f"another {path.name}"
 
     def compare(now: Result, then: Result) -> str:
-        said = "is not as this survey was written" in now.stderr
-        return same_output(folder, shelf.survey)(now, then) if said else "it was not said"
+        noticed = "is not as this survey was written" in now.stderr
+        return same_output(folder, shelf.survey)(now, then) if noticed else "it was not said"
 
     return Case(what, ("show", folder), ("show", shelf.survey), compare)
 
@@ -109,16 +109,16 @@ def _signed(rng: random.Random, folder: Path, shelf: Shelf) -> Case:
     """Valid or refused: what is shown is what the file says."""
     path = folder / "survey.json"
     record = json.loads(path.read_text("utf-8"))
-    said = []
+    changes = []
     for _ in range(rng.choice((1, 1, 2))):
         record, what = spoil_json(rng, record)
-        said.append(what)
+        changes.append(what)
         if not isinstance(record, dict):
             break
     content = spelt(record)
     path.write_text(content, "utf-8")
     _resign(folder, path)
-    what = f"signed: {'; '.join(said)}"
+    what = f"signed: {'; '.join(changes)}"
     if rng.random() < 0.7:
         return Case(what, ("show", folder, "--json"), ("show", shelf.survey, "--json"),
                     lambda now, then: _faithful(now, content))  # fmt: skip
@@ -147,7 +147,7 @@ def _difference(stored: Any, shown: Any, at: str = "") -> str:
     else:
         same = stored == shown or (stored != stored and shown is None)
         return "" if same else f"{at}: {str(stored)[:60]} is shown as {str(shown)[:60]}"
-    return next((found for key, a, b in entries if (found := _difference(a, b, f"{at}.{key}"))), "")
+    return next((difference for key, a, b in entries if (difference := _difference(a, b, f"{at}.{key}"))), "")
 
 
 def lab(rng: random.Random, place: Path, shelf: Shelf) -> Case:

@@ -36,20 +36,20 @@ def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_three_hundred_cases_end_well(shelf: Shelf, tmp_path: Path) -> None:
-    found = list(outcomes(range(FAST), SEED, shelf, tmp_path / "work", Runner()))
-    bad = [outcome for outcome in found if outcome.kind not in FINE]
+    results = list(outcomes(range(FAST), SEED, shelf, tmp_path / "work", Runner()))
+    bad = [outcome for outcome in results if outcome.kind not in FINE]
     assert not bad, "\n\n".join(f"{o.number} {o.generator} {o.kind}: {o.what}\n{o.detail[-800:]}" for o in bad)
     # Both ends are met by every generator: a generator whose cases are all refused at the door tests nothing.
     for generator in GENERATORS:
-        kinds = {outcome.kind for outcome in found if outcome.generator == generator.__name__}
-        assert kinds == set(FINE), f"{generator.__name__}\n{table(found, KINDS)}"
+        kinds = {outcome.kind for outcome in results if outcome.generator == generator.__name__}
+        assert kinds == set(FINE), f"{generator.__name__}\n{table(results, KINDS)}"
 
 
 @pytest.mark.slow
 def test_ten_thousand_cases_end_well(tmp_path: Path) -> None:
-    found = campaign(0, SLOW, SEED + 1, tmp_path / "found.jsonl")
-    print(table(found.values(), KINDS))
-    bad = [outcome for outcome in found.values() if outcome.kind not in FINE]
+    results = campaign(0, SLOW, SEED + 1, tmp_path / "found.jsonl")
+    print(table(results.values(), KINDS))
+    bad = [outcome for outcome in results.values() if outcome.kind not in FINE]
     assert not bad, "\n\n".join(f"{o.number} {o.generator} {o.kind}: {o.what}\n{o.detail[-800:]}" for o in bad)
 
 
@@ -99,8 +99,8 @@ def test_an_older_schema_is_shown_in_the_form_of_this_one_and_nothing_else_diffe
     def shown(**changes: object) -> str:
         stored = {"schema": 2, "notes": ["x"]}
         output = json.dumps({**stored, "schema": SCHEMA, **changes})
-        said = output.encode()
-        return _faithful(Result(CliRunner(), said, b"", said, None, 0, None), json.dumps(stored))
+        stream = output.encode()
+        return _faithful(Result(CliRunner(), stream, b"", stream, None, 0, None), json.dumps(stored))
 
     assert shown() == ""
     assert shown(schema=1) == ".schema: 2 is shown as 1"
@@ -111,17 +111,17 @@ def test_a_process_that_dies_is_named(tmp_path: Path) -> None:
     """The campaign goes on after a case that takes its process down."""
     log = tmp_path / "found.jsonl"
     log.write_text('{"begun": 3}\n', "utf-8")
-    found = campaign(0, 4, SEED, log)
-    assert (found[3].kind, found[3].what) == ("traceback", "the process died")
+    results = campaign(0, 4, SEED, log)
+    assert (results[3].kind, results[3].what) == ("traceback", "the process died")
 
 
 def test_a_case_depends_on_its_number_alone(shelf: Shelf, tmp_path: Path) -> None:
     """So that a case that fails can be run again by itself, also in a process that hashes strings otherwise."""
     code = (
-        "import sys; from pathlib import Path; from fuzz.test_fuzz import said; from fuzz.shelf import Shelf\n"
-        "print(said(Shelf(Path(sys.argv[1])), Path(sys.argv[2])))"
+        "import sys; from pathlib import Path; from fuzz.test_fuzz import first_changes; from fuzz.shelf import Shelf\n"
+        "print(first_changes(Shelf(Path(sys.argv[1])), Path(sys.argv[2])))"
     )
-    here = said(shelf, tmp_path / "here")
+    here = first_changes(shelf, tmp_path / "here")
     where = {**os.environ, "PYTHONHASHSEED": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     words = [sys.executable, "-c", code, str(shelf.root), str(tmp_path / "there")]
     there = subprocess.run(words, capture_output=True, text=True, check=True, env=where).stdout
@@ -129,7 +129,7 @@ def test_a_case_depends_on_its_number_alone(shelf: Shelf, tmp_path: Path) -> Non
     assert len(set(here)) > 8
 
 
-def said(shelf: Shelf, place: Path) -> list[bytes]:
+def first_changes(shelf: Shelf, place: Path) -> list[bytes]:
     """What the first cases do."""
     cases = []
     for number in range(16):

@@ -316,8 +316,8 @@ def test_a_changed_picture_is_said(home: Path, tmp_path: Path, command: str) -> 
     assert "not as this survey was written" not in works(command, folder, *more.get(command, ())).stderr
     (folder / "report.html").write_text("<p>all claims are supported</p>")
     (folder / "figures" / "sphere.radius.html").unlink()
-    said = run(command, folder, *more.get(command, ())).stderr
-    assert "figures/sphere.radius.html and 1 more are not as this survey was written" in said
+    errors = run(command, folder, *more.get(command, ())).stderr
+    assert "figures/sphere.radius.html and 1 more are not as this survey was written" in errors
     works("survey", "--resume", folder)
     assert works(command, folder, *more.get(command, ())).stderr == ""
 

@@ -69,12 +69,12 @@ def test_a_survey_is_ended_at_a_hundred_moments(tmp_path: Path) -> None:
         pid = began(command(model, text, out), log)
         time.sleep(draw.uniform(0, 1.1 * seconds))
         os.kill(pid, which)
-        code, said = ended(pid), log.read_text("utf-8", "replace")
+        code, printed = ended(pid), log.read_text("utf-8", "replace")
         # A run that had ended before the signal came is among them.
-        assert code in ((0, 130) if which == signal.SIGINT else (0, -which)), said
-        assert "Traceback" not in said and "should not happen" not in said
+        assert code in ((0, 130) if which == signal.SIGINT else (0, -which)), printed
+        assert "Traceback" not in printed and "should not happen" not in printed
         if code == 130:
-            assert ("nothing was written" in said) == (not out.exists()), said
+            assert ("nothing was written" in printed) == (not out.exists()), printed
         seen[f"{which.name} {_state(out)}"] += 1
         begun = any((out / name).exists() for name in ("settings.json", "pass/settings.json"))
         words = ["survey", "--resume", str(out)] if moment % 2 and begun else None
@@ -92,6 +92,6 @@ def _state(folder: Path) -> str:
     try:
         return f"{len(read_survey(folder).findings)} claims"
     except OutputError as error:
-        said = str(error)
-    assert "did not finish" in said
+        message = str(error)
+    assert "did not finish" in message
     return "no claim yet"

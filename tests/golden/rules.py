@@ -111,10 +111,10 @@ class Number:
     rule: str
     tolerance: float
 
-    def agrees(self, found: Cell) -> bool:
-        if self.rule == "exact" or found is None or self.value is None:
-            return found == self.value and type(found) is type(self.value)
-        distance = abs(found) if self.rule == "rounding" else abs(found - self.value)
+    def agrees(self, value: Cell) -> bool:
+        if self.rule == "exact" or value is None or self.value is None:
+            return value == self.value and type(value) is type(self.value)
+        distance = abs(value) if self.rule == "rounding" else abs(value - self.value)
         return distance <= self.tolerance
 
 

@@ -53,22 +53,22 @@ def test_it_acts_stays_causal_and_leaves_no_trace(models, name, edit):
     with still(a.model):
         before = run(a, text)
         with edited(a, edits(a)[edit]):
-            one, two = run(a, text), run(a, other)
+            logits, other_logits = run(a, text), run(a, other)
         after = run(a, text)
     assert torch.equal(before, after)
-    behind = before[:, before.shape[1] - one.shape[1] :]
+    behind = before[:, before.shape[1] - logits.shape[1] :]
     # Attention of one key has nothing to shuffle, and a later token has.
-    assert (one - behind).abs().max() > 1e-3 * behind.abs().max()
+    assert (logits - behind).abs().max() > 1e-3 * behind.abs().max()
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in a.model.modules())
     if a.causal:
-        assert torch.equal(one[:, :-1], two[:, :-1])
-        assert not torch.equal(one[:, -1], two[:, -1])
+        assert torch.equal(logits[:, :-1], other_logits[:, :-1])
+        assert not torch.equal(logits[:, -1], other_logits[:, -1])
 
 
 @pytest.mark.parametrize("edit", [*edits(read(tiny("gpt2")))])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_pass_that_resumes_behind_unchanged_blocks_is_the_whole_pass_bit_for_bit(models, name, edit):
-    a, text, kept = models[name], ids(), {}
+    a, text, states = models[name], ids(), {}
     chosen = edits(a)[edit]
     blocks = unchanged_blocks([chosen])
     assert blocks == {"scale": 2, "turn": 2, "scale the embedding": 0, "freeze": 0, "slide": 0}.get(edit, 1)
@@ -78,10 +78,10 @@ def test_a_pass_that_resumes_behind_unchanged_blocks_is_the_whole_pass_bit_for_b
             whole = run(a, text)
         # The first pass keeps what the blocks give; those after it resume there.
         for _ in range(3):
-            with resuming(a, blocks, kept), edited(a, chosen):
+            with resuming(a, blocks, states), edited(a, chosen):
                 assert torch.equal(run(a, text), whole)
         assert torch.equal(run(a, text), before)
-    assert list(kept) == ([blocks] if blocks else [])
+    assert list(states) == ([blocks] if blocks else [])
     every: dict = {}
     with still(a.model):
         with keeping(a, every):
@@ -93,12 +93,12 @@ def test_a_pass_that_resumes_behind_unchanged_blocks_is_the_whole_pass_bit_for_b
 
 
 def test_a_resumed_pass_runs_no_block_before_it(models):
-    a, kept, passed = models["gpt2"], {}, []
+    a, states, passed = models["gpt2"], {}, []
     inner = a.model.get_submodule(a.sites["L0.ln1"].path)
     handle = inner.register_forward_hook(lambda *_: passed.append(1))
     with still(a.model):
         for _ in range(2):
-            with resuming(a, 1, kept):
+            with resuming(a, 1, states):
                 run(a, ids())
         with keeping(a, every := {}):
             run(a, ids())
@@ -204,15 +204,15 @@ def test_sliding_with_kept_positions_moves_rotary_models_by_nothing(models):
             with edited(a, Slide(4)):
                 restarted = run(a, ids())
             with edited(a, Slide(4, "keep")):
-                kept = run(a, ids())
+                logits = run(a, ids())
             alone = run(a, ids()[:, 4:])
         assert torch.equal(restarted, alone)
-        assert (kept - restarted).abs().max() < 1e-4
+        assert (logits - restarted).abs().max() < 1e-4
     a = models["gpt2"]
     with still(a.model), edited(a, Slide(4, "keep")):
-        kept = run(a, ids())
+        logits = run(a, ids())
     with still(a.model):
-        assert (kept - run(a, ids()[:, 4:])).abs().max() > 1e-3
+        assert (logits - run(a, ids()[:, 4:])).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -238,11 +238,11 @@ def test_coordinates_are_chosen_by_what_the_activation_got(models, name):
 
 def test_resampling_draws_other_tokens_values(models):
     a, seen = models["gpt2"], []
-    kept = torch.ones(2, 12, dtype=torch.bool)
-    kept[1, 6:] = False
+    marks = torch.ones(2, 12, dtype=torch.bool)
+    marks[1, 6:] = False
     with still(a.model), watching(a, {"L0.mlp_post": lambda x, y: seen.append(x)}):
         run(a, ids())
-        with edited(a, Ablate(0, lambda pre, post: torch.ones_like(post, dtype=torch.bool), "resample", kept=kept)):
+        with edited(a, Ablate(0, lambda pre, post: torch.ones_like(post, dtype=torch.bool), "resample", kept=marks)):
             run(a, ids())
     before, after = (x.reshape(24, -1) for x in seen)
     source = (after[:, None] == before[None]).all(-1)

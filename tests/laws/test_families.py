@@ -25,14 +25,14 @@ STREAM_LAWS = {"shapes", "embedding", "norm", "stream", "edits"}
 
 @pytest.fixture(scope="module")
 def models() -> dict[str, Anatomy]:
-    made: dict[str, Anatomy] = {}
+    anatomies: dict[str, Anatomy] = {}
 
     class Made(dict[str, Anatomy]):
         def __missing__(self, name: str) -> Anatomy:
             self[name] = read(perturbed(KINDS[name]))
             return self[name]
 
-    return Made(made)
+    return Made(anatomies)
 
 
 def _patterns_apart(a: Anatomy) -> float:

@@ -35,9 +35,9 @@ def small_batches(monkeypatch):
     monkeypatch.setattr("armillary.flow.tokens.BATCH_TOKENS", 160)
 
 
-def same(one: State, other: State) -> None:
+def same(a: State, b: State) -> None:
     """Equal in all that a reader can ask for: sums to rounding, samples and places in any order."""
-    ours, theirs = readable(one), readable(other)
+    ours, theirs = readable(a), readable(b)
     assert list(ours) == list(theirs)
     for name, array in ours.items():
         assert array.shape == theirs[name].shape, name

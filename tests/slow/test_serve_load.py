@@ -28,13 +28,13 @@ class Typist:
         self.problems: list[str] = []
 
     async def type(self, until: float) -> None:
-        said: list[str] = []
+        words: list[str] = []
         turn = self.number
         while time.monotonic() < until:
             turn += 1
-            said = [*said, WORDS[(turn * 7 + self.number) % len(WORDS)]] if len(said) < 8 else []
-            if said:
-                await self.ask(*PARTS[turn % len(PARTS)], " ".join(said))
+            words = [*words, WORDS[(turn * 7 + self.number) % len(WORDS)]] if len(words) < 8 else []
+            if words:
+                await self.ask(*PARTS[turn % len(PARTS)], " ".join(words))
             await asyncio.sleep(0.6 + 0.05 * (self.number % 7))
 
     async def ask(self, room: str, part: str, sentence: str) -> None:
@@ -53,8 +53,8 @@ class Typist:
 
 def memory(process: psutil.Process) -> tuple[float, list[float]]:
     """Megabytes of the server, and of each model's process."""
-    models = [one for one in process.children(recursive=True) if "spawn_main" in " ".join(one.cmdline())]
-    return process.memory_info().rss / 1e6, [one.memory_info().rss / 1e6 for one in models]
+    models = [child for child in process.children(recursive=True) if "spawn_main" in " ".join(child.cmdline())]
+    return process.memory_info().rss / 1e6, [child.memory_info().rss / 1e6 for child in models]
 
 
 def test_twenty_visitors_type_for_a_minute(record_property):
@@ -89,20 +89,20 @@ def test_twenty_visitors_type_for_a_minute(record_property):
         typists = asyncio.run(visit())
     finally:
         server.send_signal(signal.SIGINT)
-        _, said = server.communicate(timeout=30)
+        _, errors = server.communicate(timeout=30)
     problems = [problem for typist in typists for problem in typist.problems]
     times = sorted(second for typist in typists for second in typist.times)
-    servers, models = [one[0] for one in seen], [one[1] for one in seen]
+    servers, models = [sample[0] for sample in seen], [sample[1] for sample in seen]
     print(
         f"{len(times)} answers, {len(problems)} problems; median {times[len(times) // 2]:.2f} s, 95 % "
         f"{times[int(len(times) * 0.95)]:.2f} s; server {servers[0]:.0f} → {servers[-1]:.0f} MB, "
         f"model {models[0][0]:.0f} → {models[-1][0]:.0f} MB"
     )
     assert problems == []
-    assert all(len(one) == 1 for one in models), "one model in memory"
+    assert all(len(sizes) == 1 for sizes in models), "one model in memory"
     # Remembered results are allowed for: they are bounded at 64 MiB.
     assert servers[-1] - servers[len(servers) // 3] < 80
     assert models[-1][0] - models[len(models) // 3][0] < 50
     assert len(times) > 10 * VISITORS * SECONDS / 60
-    assert "Traceback" not in said
+    assert "Traceback" not in errors
     assert server.returncode == 0

@@ -34,6 +34,7 @@ def facts(anatomy: Anatomy) -> dict[str, Any]:
         "logit_softcap": anatomy.logit_softcap,
         "windows": sorted({part.window for part in attentions if part.window is not None}),
         "rotary": {"dims": anatomy.positions.rotary_dims, "theta": anatomy.positions.rotary_theta},
+        "unembedding": anatomy.W_U is not None,
         "tied": anatomy.W_U is not None and anatomy.W_U.data_ptr() == anatomy.W_E.data_ptr(),
         "shapes": {
             **_shapes(attention, ("W_Q", "W_K", "W_V", "W_O")),

@@ -204,9 +204,9 @@ class Routed:
         rows = y.flatten(0, -2)
         weights, total = self.router(rows), torch.zeros_like(rows)
         for expert, share in zip(self.experts, weights.T, strict=True):
-            mine = share.nonzero()[:, 0]
-            if len(mine):
-                total = total.index_add(0, mine, share[mine, None] * expert(rows[mine]))
+            routed = share.nonzero()[:, 0]
+            if len(routed):
+                total = total.index_add(0, routed, share[routed, None] * expert(rows[routed]))
         if self.shared is not None:
             more = self.shared(rows)
             gate = None if self.shared_gate is None else linear(rows, self.shared_gate, None).sigmoid()

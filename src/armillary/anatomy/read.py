@@ -6,6 +6,9 @@ pass.
 
 import math
 import sys
+from collections.abc import Mapping
+from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -56,8 +59,8 @@ def check_config(config: Any, family: Family) -> tuple[str, ...]:
                 f"config attribute {name} is {spread}, and no model's weights are drawn with that standard deviation; "
                 "check its config.json."
             )
-    _check_norms_and_rotation(config)
-    given, default = config.to_dict(), type(config)().to_dict()
+    given, default = config.to_dict(), _defaults(config.__class__)
+    _check_norms_and_rotation(config, given)
     understood = family.understood | NEUTRAL
     strange = [key for key in given if key not in understood and key in default and given[key] != default[key]]
     name = family.unsupported(config) or next(iter(strange), "")
@@ -71,17 +74,40 @@ def check_config(config: Any, family: Family) -> tuple[str, ...]:
     return tuple(sorted([*unknown, *ignored_rope_keys(config)]))
 
 
-def _check_norms_and_rotation(config: Any) -> None:
+@cache
+def _defaults(kind: type[Any]) -> Mapping[str, Any]:
+    """What a class of configs says by itself. To make a config takes longer than all else that is checked of it."""
+    return MappingProxyType(kind().to_dict())
+
+
+def _check_norms_and_rotation(config: Any, given: Mapping[str, Any]) -> None:
     """No norm adds a negative ε, and no rotation is stretched by nothing or less."""
-    rope = getattr(config, "rope_parameters", None)
-    factors = {"rope_parameters.factor": rope.get("factor")} if isinstance(rope, dict) else {}
-    epsilons = {key: value for key, value in config.to_dict().items() if key.endswith(("_eps", "_epsilon"))}
+    ropes = _ropes(config)
+    factors = {f"rope_parameters.{kind}factor": rope.get("factor") for kind, rope in ropes.items()}
+    for kind, rope in ropes.items():
+        low, high = rope.get("low_freq_factor"), rope.get("high_freq_factor")
+        if isinstance(low, int | float) and isinstance(high, int | float) and not low < high:
+            raise ModelError(
+                f"config attribute rope_parameters.{kind}low_freq_factor is {low}, and no model has other than less "
+                f"than high_freq_factor, which is {high}; check its config.json."
+            )
+    epsilons = {key: value for key, value in given.items() if key.endswith(("_eps", "_epsilon"))}
     for name, value in {**epsilons, **factors}.items():
         least = "more than 0" if name in factors else "0 or more"
         if isinstance(value, int | float) and (value < 0 or (name in factors and value == 0)):
             raise ModelError(
                 f"config attribute {name} is {value}, and no model has other than {least}; check its config.json."
             )
+
+
+def _ropes(config: Any) -> dict[str, dict[str, Any]]:
+    """The config's rotation under '', or one for each kind of layer under its name and a dot."""
+    rope = getattr(config, "rope_parameters", None)
+    if not isinstance(rope, dict):
+        return {}
+    if rope and all(isinstance(each, dict) for each in rope.values()):
+        return {f"{kind}.": each for kind, each in rope.items()}
+    return {"": rope}
 
 
 def read(model: nn.Module, name: str = "") -> Anatomy:
@@ -250,10 +276,11 @@ def _context(config: Any, positions: Positions) -> int:
     if positions.table is not None:
         # A table may begin with rows that belong to no position (RoBERTa).
         context = min(context, len(positions.table))
-    rope = getattr(config, "rope_parameters", None) or {}
-    # One rotation, or one for each kind of layer.
-    ropes = list(rope.values()) if all(isinstance(each, dict) for each in rope.values()) else [rope]
-    limited = [each for each in ropes if each.get("rope_type") == "longrope" or each.get("llama_4_scaling_beta")]
+    limited = [
+        each
+        for each in _ropes(config).values()
+        if each.get("rope_type") == "longrope" or each.get("llama_4_scaling_beta")
+    ]
     return min([context, *(int(each["original_max_position_embeddings"]) for each in limited)])
 
 
@@ -272,6 +299,13 @@ def _positions(inner: nn.Module, family: Family, config: Any, blocks: tuple[Bloc
                 f"the rotary base of this model ({rope.get('rope_theta')}) turns a pair of axes by {fastest:.1e} rad "
                 "per position, more than half a turn: the file may be damaged; check its config, or fetch it again."
             )
+        for name in ("short_factor", "long_factor"):
+            # A single factor would be taken for all.
+            if frequencies is not None and len(rope.get(name) or frequencies) != len(frequencies):
+                raise ModelError(
+                    f"config attribute rope_parameters.{name} has {len(rope[name])} factors, and heads are rotated in "
+                    f"{len(frequencies)} planes; check its config.json."
+                )
         return Positions(
             "rotary",
             rotary_dims=2 * int(first.cos.shape[-1]),

@@ -113,7 +113,7 @@ class Vocabulary:
         site, norm = reading_norm(self.anatomy, layer)
         if norm is None:
             return self.embedded(ids, dtype)
-        rows = _by_blocks(self.anatomy.W_E, ids, lambda some: norm.direction(self._embedded(some)), dtype)
+        rows = _by_blocks(self.anatomy.W_E, ids, lambda block: norm.direction(self._embedded(block)), dtype)
         return Vectors(rows, Space("direction", site))
 
     def outputs(self, ids: Tensor | None = None, dtype: torch.dtype = torch.float64) -> Vectors:
@@ -138,8 +138,8 @@ def _by_blocks(matrix: Tensor, ids: Tensor | None, change: Callable[[Tensor], Te
     count = len(matrix) if ids is None else len(ids)
     rows = torch.empty(count, matrix.shape[1], dtype=dtype, device=matrix.device)
     for start in range(0, count, BLOCK):
-        some = slice(start, start + BLOCK)
-        rows[some] = change((matrix[some] if ids is None else matrix[ids[some]]).double()).to(dtype)
+        block = slice(start, start + BLOCK)
+        rows[block] = change((matrix[block] if ids is None else matrix[ids[block]]).double()).to(dtype)
     return rows
 
 

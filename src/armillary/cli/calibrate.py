@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from armillary.cli.terminal.failures import friendly
+from armillary.cli.terminal.failures import friendly, say
 from armillary.cli.terminal.options import PATH, echo_json
 from armillary.errors import ArmillaryError
 
@@ -21,6 +21,10 @@ FAILED = 3
 SAMPLE = "sample"
 # Without a terminal there is no bar: a line now and then, for a log.
 LINE_EVERY_S = 60
+
+
+MOST = 10_000
+"""Runs of one kind."""
 
 
 @click.command()
@@ -78,10 +82,10 @@ def calibrate(
     with progress_bar(terminal) as bar:
         calibration, damaged = make_runs(study, out, named, workers or cores(), _Progress(bar, terminal), dask)
     for line in damaged:
-        click.echo(f"armillary: {line}", err=True)
+        say(f"armillary: {line}", err=True)
     show_calibration(calibration, out, as_json)
     if calibration.errors:
-        click.echo(f"armillary: {len(calibration.errors)} of {calibration.runs} runs failed; the same command "
+        say(f"armillary: {len(calibration.errors)} of {calibration.runs} runs failed; the same command "
                    "tries them again.", err=True)  # fmt: skip
         sys.exit(FAILED)
 
@@ -101,7 +105,7 @@ def show_calibration(calibration: "Calibration", folder: Path, as_json: bool, cl
         echo_json(calibration_json(calibration))
     elif claim is not None:
         today = {entry.id: entry for entry in list_claims()}
-        click.echo("\n".join(claim_lines(calibration, claim, today.get(claim))))
+        say("\n".join(claim_lines(calibration, claim, today.get(claim))))
     else:
         print_calibration(calibration, Console(file=sys.stdout), folder)
 
@@ -130,6 +134,8 @@ def _study(texts: tuple[str, ...], models: tuple[str, ...], claims: str, quick: 
     for name, number in given.items():
         if number < 0:
             raise ArmillaryError(f"--{name} {number} is less than none; give 0 to leave that part out.")
+        if number > MOST:
+            raise ArmillaryError(f"--{name} {number} is more than any study needs; give at most {MOST}.")
     if any(budget < 1 for budget in tokens):
         raise ArmillaryError(f"--tokens {min(tokens)} leaves nothing to read; give at least 1, better 2000 or more.")
     settings: dict[str, Any] = {
@@ -158,4 +164,4 @@ class _Progress:
         self._bar.bytes(what, done, total)
         if not self._to_terminal and time.monotonic() - self._told >= LINE_EVERY_S:
             self._told = time.monotonic()
-            click.echo(what, err=True)
+            say(what, err=True)

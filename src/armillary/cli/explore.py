@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from armillary.cli.terminal.failures import friendly
+from armillary.cli.terminal.failures import friendly, say
 from armillary.cli.terminal.options import PATH, loading
 
 
@@ -46,13 +46,13 @@ def explore(
     from armillary.serve.library import gather
 
     library = gather(models, surveys, studies, runs, options)
-    site = make_site(library, host, port, said=lambda line: click.echo(line, err=True))
+    site = make_site(library, host, port, announce=lambda line: say(line, err=True))
     if warning:
-        click.echo(warning, err=True)
-    click.echo(f"Armillary is at {site.address}\nCtrl-C stops it.")
+        say(warning, err=True)
+    say(f"Armillary is at {site.address}\nCtrl-C stops it.")
     if not no_browser:
         open_browser(site)
     # Ctrl-C is how a server is meant to end.
     with contextlib.suppress(KeyboardInterrupt):
         site.run()
-    click.echo("Stopped.", err=True)
+    say("Stopped.", err=True)

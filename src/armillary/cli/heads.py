@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from armillary.cli.terminal.failures import friendly
-from armillary.cli.terminal.options import PATH, complete_models, load, loading
+from armillary.cli.terminal.failures import friendly, say
+from armillary.cli.terminal.options import PATH, complete_models, echo_json, echo_table, load, loading
 from armillary.errors import ArmillaryError, nearest
 
 FORMATS = ("table", "csv", "json", "latex")
@@ -99,7 +99,7 @@ def paper(model: str, out: Path, **asked: Any) -> None:
         sheets = readouts.paper(anatomy, progress=bar.bytes, **asked)
         bar.bytes("writing files", 0, 0)
         sheets.save(out)
-    click.echo(sheets_text(sheets, folder=out))
+    say(sheets_text(sheets, folder=out))
 
 
 def _check(asked: dict[str, Any], out: Path | None) -> None:
@@ -127,5 +127,4 @@ def _print(sheet: Any, shape: str, out: Path | None) -> None:
     from armillary.views.sheets.sheet import sheet_json
 
     writers: dict[str, Any] = {"csv": lambda sheet: table_csv(sheet.table), "json": sheet_json, "latex": sheet_latex}
-    # As bytes, because these are UTF-8 whatever the terminal's encoding is.
-    click.echo(writers[shape](sheet).encode("utf-8", "surrogatepass"), nl=False)
+    (echo_json if shape == "json" else echo_table)(writers[shape](sheet))

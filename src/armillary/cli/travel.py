@@ -11,6 +11,9 @@ from armillary.cli.terminal.failures import friendly
 from armillary.cli.terminal.options import PATH, load, loading
 from armillary.errors import ArmillaryError
 
+# Most bytes of a text.
+LONGEST = 1 << 24
+
 
 @click.command()
 @click.argument("model", required=False)
@@ -40,7 +43,7 @@ def travel(model: str | None, sentence: str | None, out: Path, **asked: Any) -> 
     """
     model, sentence = _model_and_sentence(model, sentence)
     if sentence == "-":
-        sentence = sys.stdin.buffer.read().decode("utf-8", "surrogateescape")
+        sentence = _from_standard_input()
     # Bad options are refused before the slow imports.
     from armillary.readouts.trajectory import check, trajectory
     from armillary.views.travel.formats import check_out, print_trajectory
@@ -65,3 +68,13 @@ def _model_and_sentence(first: str | None, second: str | None) -> tuple[str, str
     given = "nothing was given" if first is None else f"only {first!r} was given, which looks like a model"
     example = "armillary travel 'To kill two birds with one stone'"
     raise ArmillaryError(f"armillary travel takes a sentence, and a model before it; {given}; try: {example}.")
+
+
+def _from_standard_input() -> str:
+    """A sentence; what has no end is not waited for."""
+    from armillary.flow.sources.text_files import standard_input
+
+    content = standard_input().read(LONGEST + 1)
+    if len(content) > LONGEST:
+        raise ArmillaryError(f"standard input holds more than {LONGEST >> 20} MiB, which is no sentence; give less.")
+    return content.decode("utf-8", "surrogateescape")

@@ -179,8 +179,8 @@ def changing_heads(anatomy: Anatomy, layer: int, change: HeadChange) -> Iterator
             f"the heads of this model were swapped for {anatomy.swapped['heads']}, whose queries and keys cannot be "
             "edited after their rotation; undo the swap."
         )
-    mine = set(anatomy.model.get_submodule(anatomy.sites[f"L{layer}.pattern"].path).modules())
-    sources = [sys.modules[type(module).__module__] for module in mine]
+    parts = set(anatomy.model.get_submodule(anatomy.sites[f"L{layer}.pattern"].path).modules())
+    sources = [sys.modules[type(module).__module__] for module in parts]
     table: Any = next((s.ALL_ATTENTION_FUNCTIONS for s in sources if hasattr(s, "ALL_ATTENTION_FUNCTIONS")), None)
     if table is None:
         raise ModelError("this model attends by code of its own, so q and k cannot be edited; edit z instead.")
@@ -188,7 +188,7 @@ def changing_heads(anatomy: Anatomy, layer: int, change: HeadChange) -> Iterator
 
     def attend(module: nn.Module, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         nonlocal fired
-        if module not in mine:
+        if module not in parts:
             return q, k, v
         fired = True
         return change(q, k, v)

@@ -59,8 +59,8 @@ class Shuffle:
             raise ArmillaryError("q and k alike can only be shuffled within heads: a score is taken in one head.")
 
         def both(q: Tensor, key: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-            mine = own.repeat_interleave(q.shape[1] // heads, dim=0)
-            return _within(q, mine), _within(key, own), v
+            query_order = own.repeat_interleave(q.shape[1] // heads, dim=0)
+            return _within(q, query_order), _within(key, own), v
 
         return changing_heads(anatomy, self.layer, both)
 

@@ -11,7 +11,6 @@ import json
 import os
 import random
 import re
-import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -32,6 +31,7 @@ from armillary.flow.sources.text_files import (
     opened,
     pieces,
     split_pieces,
+    standard_input,
     text_lines,
     whole_characters,
 )
@@ -68,6 +68,7 @@ def sample() -> Documents:
 def from_path(path: str | Path, column: str = "") -> Documents:
     """Documents from a file, a folder, or standard input (`-`); `column` names the text in .jsonl and .parquet."""
     if str(path) == "-":
+        _check_column("standard input", column)
         return _standard_input()
     if not str(path):
         raise TextError("an empty path names no text; pass a file, a folder, or - for standard input.")
@@ -78,7 +79,14 @@ def from_path(path: str | Path, column: str = "") -> Documents:
         raise TextError(f"there is no text at {path}; pass a file, a folder, or - for standard input.")
     if not is_readable(path):  # a pipe or a device may never end
         raise TextError(f"{path} is not a regular file; pass a file, a folder, or - for standard input.")
+    if kind(path) not in (".jsonl", ".parquet"):
+        _check_column(str(path), column)
     return _file(path, column)
+
+
+def _check_column(source: str, column: str) -> None:
+    if column:
+        raise TextError(f"--column {column} was given, but {source} has no columns; leave it out.")
 
 
 def from_dataset(name: str, split: str = "train", column: str = "") -> Documents:
@@ -203,7 +211,7 @@ def _file(path: Path, column: str, split: bool = True) -> Documents:
 
 
 def _standard_input() -> Documents:
-    source, file = "standard input", sys.stdin.buffer
+    source, file = "standard input", standard_input()
     head = file.read(WHOLE + 1)
     if len(head) <= WHOLE:
         return _whole(head, source)

@@ -200,16 +200,16 @@ class Glimpse:
     def _typical(self) -> "Typical":
         """Medians over a few tokens that are neither padding nor first."""
         rows = self.tokens.later if len(self.tokens.later) else self.tokens.rows
-        some, few = rows[:: max(1, len(rows) // 256)], rows[:: max(1, len(rows) // PILOT_ROWS)]
-        return Typical(self.length[some].median(), self.x[few, ::4].abs().median().double())
+        spread, few = rows[:: max(1, len(rows) // 256)], rows[:: max(1, len(rows) // PILOT_ROWS)]
+        return Typical(self.length[spread].median(), self.x[few, ::4].abs().median().double())
 
     def deviation(self) -> Tensor:
         """How far the module's own output is from gain ⊙ z + shift, on a few rows spread over the batch."""
         chosen = self.tokens.spread
         if not len(chosen):
             return torch.zeros((), device=self.x.device)
-        ours, theirs = self.norm(self.raw[chosen]).double(), self.output[chosen].double()
-        return (ours - theirs).abs().max() / theirs.abs().max().clamp_min(1e-30)
+        computed, reference = self.norm(self.raw[chosen]).double(), self.output[chosen].double()
+        return (computed - reference).abs().max() / reference.abs().max().clamp_min(1e-30)
 
 
 @dataclass(frozen=True, eq=False)

@@ -117,9 +117,9 @@ def _wide(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
-def _error(ours: Tensor, theirs: Tensor) -> float:
-    theirs = theirs.double()
-    return float((ours.double() - theirs).abs().max() / theirs.abs().max().clamp_min(1e-30))
+def _error(computed: Tensor, reference: Tensor) -> float:
+    reference = reference.double()
+    return float((computed.double() - reference).abs().max() / reference.abs().max().clamp_min(1e-30))
 
 
 # The laws, each a generator of (place, relative error).
@@ -273,9 +273,9 @@ def _windows(seen: Seen) -> Errors:
     for i, attention in attentions(a):
         window = attention.window if attention.window is None else attention.window - seen.windowed.shrunk
         narrow = replace(attention, window=window)
-        reads, theirs = _wide(seen.windowed.reads[i]), seen.windowed.results[i]
+        reads, attended = _wide(seen.windowed.reads[i]), seen.windowed.results[i]
         _, z = attend(narrow, reads, rotation(a, i, reads.shape[1]), a.causal)
-        yield f"L{i}.z", _error(z, theirs)
+        yield f"L{i}.z", _error(z, attended)
 
 
 def _two_views(seen: Seen) -> Errors:
@@ -288,14 +288,14 @@ def _two_views(seen: Seen) -> Errors:
         z, folded = x if norm is None else norm.direction(x), fold(a, i, t)
         q, k = (_wide(seen.y(f"L{i}.{side}")) for side in "qk")
         q, k = placed(attention, q, k, rotation(a, i, t))
-        theirs = capped(attention, torch.einsum("bihk,bjhk->bhij", q, k))
+        scores = capped(attention, torch.einsum("bihk,bjhk->bhij", q, k))
         added = biases(attention, t, z.device)
-        theirs = theirs if added is None else theirs + added
-        ours = folded_scores(folded, z, a.causal)
+        scores = scores if added is None else scores + added
+        recomputed = folded_scores(folded, z, a.causal)
         pairs = visible(attention, t, a.causal, z.device)
-        yield f"L{i} scores", _error(ours[..., pairs], theirs[..., pairs])
-        pattern = softmax(attention, ours.masked_fill(~pairs, -torch.inf))
-        size = _size(theirs[..., pairs])
+        yield f"L{i} scores", _error(recomputed[..., pairs], scores[..., pairs])
+        pattern = softmax(attention, recomputed.masked_fill(~pairs, -torch.inf))
+        size = _size(scores[..., pairs])
         yield f"L{i} results", _error(folded_results(folded, pattern, z), seen.y(f"L{i}.z")) / size
 
 

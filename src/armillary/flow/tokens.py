@@ -256,7 +256,31 @@ def encode(
         notes.append(f"of {_documents(cut)} the first {cap} tokens, so that the budget spans more documents")
     if empty:
         notes.append(f"{_documents(empty)} gave no token and did not count")
+    notes += _unknown(tokenizer, windows, count)
     return Corpus(tuple(windows), documents.source, taken, count, tuple(notes), one_token, longer)
+
+
+def check_varied(corpus: Corpus, tokenizer: Any) -> None:
+    """The first token of a document is counted apart; where all others are one word, no direction varies."""
+    ordinary, before = list[int](), -1
+    for window in corpus.windows:
+        body = window.ids[window.prefix : len(window.ids) - window.suffix]
+        ordinary += body[int(window.document != before) :]
+        before = window.document
+    if len(ordinary) > 1 and len(set(ordinary)) == 1:
+        raise TextError(
+            f"{corpus.source} repeats one token ({tokenizer.convert_ids_to_tokens(ordinary[0])!r}) behind the first of "
+            "each document, so nothing can be compared; pass a text with different words."
+        )
+
+
+def _unknown(tokenizer: Any, windows: Sequence[Window], count: int) -> list[str]:
+    """A text of another language, or another model's tokenizer, gives verdicts as well."""
+    unknown = getattr(tokenizer, "unk_token_id", None)
+    strangers = 0 if unknown is None else sum(window.ids.count(unknown) for window in windows)
+    if 2 * strangers <= count:
+        return []
+    return [f"{strangers} of {count} tokens are {tokenizer.unk_token}, the word for what the tokenizer does not know"]
 
 
 def _documents(number: int) -> str:

@@ -146,8 +146,8 @@ def decode(coded: Coded) -> list[Ints]:
         [np.repeat(np.arange(len(c.shares)), c.shares) + at for c, at in zip(coded.codes, first, strict=False)]
     )
     words = np.zeros((len(coded.words), max(map(len, coded.words)) + 1), dtype=np.int64)
-    for row, mine in enumerate(coded.words):
-        words[row, : len(mine)] = mine
+    for row, stream in enumerate(coded.words):
+        words[row, : len(stream)] = stream
     state, read = coded.states.copy(), np.zeros(len(coded.words), dtype=np.int64)
     decoded = np.zeros((int(coded.lengths.max()), len(state)), dtype=np.int64)
     for t in range(len(decoded)):

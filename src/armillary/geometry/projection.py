@@ -245,8 +245,8 @@ def distances(points: Points) -> Float[np.ndarray, "n n"]:
 def _pairs(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     first, second = np.triu_indices(count, 1)
     if len(first) > _PAIRS:
-        some = np.random.default_rng(seed).choice(len(first), _PAIRS, replace=False)
-        first, second = first[some], second[some]
+        pairs = np.random.default_rng(seed).choice(len(first), _PAIRS, replace=False)
+        first, second = first[pairs], second[pairs]
     return first, second
 
 

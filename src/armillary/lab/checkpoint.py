@@ -54,7 +54,7 @@ def write_model(folder: Path, model: Any, bpe: Any, dtype: torch.dtype = torch.f
 def write_finished(out: Path) -> None:
     """Say that a run is at its end, and what its files are."""
     names = ("config.json", "tokenizer.json", "tokenizer_config.json", MODEL, RECIPE, LOG)
-    hashes = {name: sha256(read_bytes(out / name)) for name in names}
+    hashes = {name: sha256(read_bytes(out / name, most=None)) for name in names}
     write_whole({out / FINISHED: json.dumps({"schema": SCHEMA, "files": hashes}, indent=2) + "\n"})
 
 
@@ -65,7 +65,7 @@ def is_finished(out: Path, steps: int) -> bool:
         for name, digest in read_form(out / FINISHED, DONE, advice)["files"].items():
             path = out / Path(name).name
             try:
-                same = sha256(read_bytes(path)) == digest
+                same = sha256(read_bytes(path, most=None)) == digest
             except OSError as error:
                 raise OutputError(f"{path} cannot be read ({error.strerror}); {advice}.") from error
             if not same:
@@ -111,7 +111,7 @@ def read_checkpoint(out: Path, model: nn.Module, optimizer: torch.optim.Optimize
     """Restore the state of a stopped run; returns the number of steps done, and the hash of its log so far."""
     path = out / CHECKPOINT
     try:
-        content = read_bytes(path)
+        content = read_bytes(path, most=None)
         (length,) = struct.unpack("<Q", content[:8])
         facts = strict_json(content[8 : 8 + length])["__metadata__"]
         step, tensors = int(facts["step"]), load(content)
@@ -141,20 +141,21 @@ def claim_folder(out: Path, recipe: Recipe, text_sha256: str, device: str) -> bo
     """Claim `out` for this run, or check that it belongs to it; returns whether there is a checkpoint."""
     path = out / RECIPE
     # Another kind of device rounds and draws random numbers differently: resuming there would be another run.
-    ours = {"schema": SCHEMA, "recipe": recipe.to_dict(), "text": text_sha256, "device": device.split(":")[0]}
+    settings = {"schema": SCHEMA, "recipe": recipe.to_dict(), "text": text_sha256, "device": device.split(":")[0]}
     there = {name for name in os.listdir(out) if not PART.fullmatch(name)} if out.exists() else set()
     if there and RECIPE not in there:
         raise OutputError(f"{out} is not empty and contains no run of this program; choose another --out.")
-    theirs = _read(path) if there else None
-    if isinstance(theirs, dict):
-        theirs = {"schema": SCHEMA, **theirs}
+    stored = _read(path) if there else None
+    if isinstance(stored, dict):
+        stored = {"schema": SCHEMA, **stored}
     # A run that was refused before its first step left nothing worth protecting.
-    if theirs != ours and there & {LOG, CHECKPOINT, MODEL}:
+    if stored != settings and there & {LOG, CHECKPOINT, MODEL}:
         raise OutputError(
-            f"{out} contains another run ({_difference(ours, theirs)}); choose another --out, or delete that folder."
+            f"{out} contains another run ({_difference(settings, stored)}); choose another --out, or delete "
+            "that folder."
         )
-    if theirs != ours:
-        write_whole({path: json.dumps(ours, indent=2) + "\n"})
+    if stored != settings:
+        write_whole({path: json.dumps(settings, indent=2) + "\n"})
     # Temporary files are removed only now, when the folder is known to belong to this run.
     for part in [file for file in out.rglob(".*.part") if PART.fullmatch(file.name)]:
         part.unlink(missing_ok=True)
@@ -168,15 +169,15 @@ def _read(path: Path) -> Any:
         return None
 
 
-def _difference(ours: dict[str, Any], theirs: Any) -> str:
-    if not isinstance(theirs, dict) or not isinstance(theirs.get("recipe"), dict):
+def _difference(settings: dict[str, Any], stored: Any) -> str:
+    if not isinstance(stored, dict) or not isinstance(stored.get("recipe"), dict):
         return "its recipe.json cannot be read"
-    mine, other = ours["recipe"], theirs["recipe"]
-    for name in mine:
-        if mine[name] != other.get(name):
-            return f"{name} {other.get(name)!r} there, {mine[name]!r} here"
-    if theirs.get("device") != ours["device"]:
-        return f"device {theirs.get('device')!r} there, {ours['device']!r} here"
+    recipe, stored_recipe = settings["recipe"], stored["recipe"]
+    for name in recipe:
+        if recipe[name] != stored_recipe.get(name):
+            return f"{name} {stored_recipe.get(name)!r} there, {recipe[name]!r} here"
+    if stored.get("device") != settings["device"]:
+        return f"device {stored.get('device')!r} there, {settings['device']!r} here"
     return "of another text"
 
 

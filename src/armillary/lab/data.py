@@ -153,7 +153,7 @@ class Stream:
         self.tokens, self.bytes, self.documents = index["tokens"], index["bytes"], index["documents"]
         try:
             # Copied, not mapped: a file that shrinks while it is read would end the process.
-            contents = [read_bytes(folder / Path(shard).name) for shard in index["shards"]]
+            contents = [read_bytes(folder / Path(shard).name, most=None) for shard in index["shards"]]
             self._shards = [np.frombuffer(content, dtype=np.uint16) for content in contents]
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or error
@@ -229,7 +229,7 @@ def _prepared(folder: Path, hashes: Mapping[str, str]) -> Any:
     try:
         for name, digest in hashes.items():
             path = folder / Path(name).name
-            if sha256(read_bytes(path)) != digest:
+            if sha256(read_bytes(path, most=None)) != digest:
                 raise ValueError("its SHA-256 differs")
         path = folder / "bpe.json"
         return tk.Tokenizer.from_buffer(read_bytes(path))
@@ -270,7 +270,7 @@ def _encode(bpe: Any, part: Iterator[str], folder: Path, name: str, size: int, t
             read, documents = read + more, documents + begun
             tick("reading the text", read, size)
     index = {"tokens": shards.tokens, "bytes": read, "documents": documents, "shards": shards.names}
-    index["sha256"] = {shard: sha256(read_bytes(folder / shard)) for shard in shards.names}
+    index["sha256"] = {shard: sha256(read_bytes(folder / shard, most=None)) for shard in shards.names}
     write_whole({folder / f"{name}.json": json.dumps(index)})
 
 

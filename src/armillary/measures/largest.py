@@ -35,9 +35,9 @@ class Largest:
         torch._foreach_maximum_([measure.values for measure in measures], list(rows))
 
     def __add__(self, other: "Largest") -> "Largest":
-        both = Largest(len(self.values))
-        both.values = torch.maximum(self.values, other.values.to(self.values.device))
-        return both
+        total = Largest(len(self.values))
+        total.values = torch.maximum(self.values, other.values.to(self.values.device))
+        return total
 
     def reset(self) -> None:
         self.values.zero_()

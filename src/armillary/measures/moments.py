@@ -105,13 +105,13 @@ class Moments:
         for start in range(0, len(rows), CHUNK):
             # A narrower dtype is promoted in the same pass; a float64 row keeps its digits until it is centred.
             chunk = rows[start : start + CHUNK].detach()
-            mine = consume and chunk.dtype == torch.float32
+            in_place = consume and chunk.dtype == torch.float32
             shift = self.shift.to(rows.device)
-            centred = chunk.sub_(shift) if mine else chunk - shift
+            centred = chunk.sub_(shift) if in_place else chunk - shift
             blank = None if without is None else without[start : start + CHUNK]
             if blank is not None:
                 _blanked(centred, blank)
-            self._add(centred, None if mine else chunk, blank)
+            self._add(centred, None if in_place else chunk, blank)
 
     @property
     def settled(self) -> bool:
@@ -124,19 +124,19 @@ class Moments:
     def __add__(self, other: "Moments") -> "Moments":
         if self.d != other.d:
             raise ValueError(f"cannot add moments of {self.d} and of {other.d} columns")
-        both = Moments(self.d, self.exact and other.exact, self.even and other.even)
-        both._settle(self._sum.device)
-        both._count = self._count + other._count.to(self._count.device)
-        both._offered = self._offered + other._offered
-        if both._offered:
+        merged = Moments(self.d, self.exact and other.exact, self.even and other.even)
+        merged._settle(self._sum.device)
+        merged._count = self._count + other._count.to(self._count.device)
+        merged._offered = self._offered + other._offered
+        if merged._offered:
             heavy = self._offered * self.shift.double() + other._offered * other.shift.to(self.shift.device).double()
-            both.shift = (heavy / both._offered).float()
+            merged.shift = (heavy / merged._offered).float()
         for part in (self, other):
             if part._offered:
-                total, strips = part._about(both.shift)
-                both._sum += total.to(both._sum.device)
-                both._gather(strips)
-        return both
+                total, strips = part._about(merged.shift)
+                merged._sum += total.to(merged._sum.device)
+                merged._gather(strips)
+        return merged
 
     def reset(self) -> None:
         self._offered = 0
@@ -199,8 +199,8 @@ class Moments:
         if not self._strips:
             self._strips = [strip.to(device).double() for strip in strips]
             return
-        for mine, theirs in zip(self._strips, strips, strict=True):
-            mine += theirs.to(device)
+        for strip, addend in zip(self._strips, strips, strict=True):
+            strip += addend.to(device)
 
     def _settle(self, device: torch.device) -> None:
         """Keep the state where the rows are."""
@@ -216,8 +216,8 @@ class Moments:
             # In place: recorded work adds to these tensors.
             total, strips = self._about(shift)
             self._sum.copy_(total)
-            for mine, moved in zip(self._strips, strips, strict=True):
-                mine.copy_(moved)
+            for strip, moved in zip(self._strips, strips, strict=True):
+                strip.copy_(moved)
         self.shift.copy_(shift)
 
     def _about(self, shift: Tensor) -> tuple[Tensor, list[Tensor]]:
@@ -276,14 +276,14 @@ def _coarse(centred: Tensor, raw: Tensor | None) -> bool:
     """
     if raw is not None and not bool(_last_digits(raw).any()):
         return True
-    some = centred[:: (len(centred) // 16) | 1]
-    return bool((some.any(dim=0) & ~_last_digits(centred)).any())
+    sample = centred[:: (len(centred) // 16) | 1]
+    return bool((sample.any(dim=0) & ~_last_digits(centred)).any())
 
 
 def _last_digits(rows: Tensor) -> Tensor:
     """Which columns use the last 12 of float32's 23 bits, by some 16 rows; half precisions leave 13 empty."""
-    some = rows[:: (len(rows) // 16) | 1].to(torch.float32).contiguous()
-    return (some.view(torch.int32) & 0xFFF).any(dim=0)
+    sample = rows[:: (len(rows) // 16) | 1].to(torch.float32).contiguous()
+    return (sample.view(torch.int32) & 0xFFF).any(dim=0)
 
 
 def _far(rows: Tensor, everything: bool) -> Tensor:

@@ -36,7 +36,7 @@ class Reservoir:
             )
         self.capacity, self.d, self.width, self.seed = capacity, d, width, seed
         self.seen = 0
-        self.kept = 0
+        self.size = 0
         # Untouched pages of `empty` cost no memory, so a large capacity is free until it is used.
         self._rows = torch.empty(capacity, d)
         self._marks = torch.zeros(capacity, dtype=torch.int64)
@@ -81,7 +81,7 @@ class Reservoir:
         where = payload.detach().cpu().to(torch.int64)
         priority = _hash(self.seed, where) if rank is None else rank
         self.seen += len(where)
-        bar = int(self._priority[: self.kept].max()) if self.kept == self.capacity else None
+        bar = int(self._priority[: self.size].max()) if self.size == self.capacity else None
         entering = torch.arange(len(where)) if bar is None else (priority <= bar).nonzero()[:, 0]
         if len(entering) > self.capacity:
             worst = priority[entering].kthvalue(self.capacity).values
@@ -94,47 +94,47 @@ class Reservoir:
     def _settle(self, device: torch.device) -> None:
         """Keep the rows where they come from; an empty reservoir has nothing to copy."""
         if self._rows.device != device:
-            if self.kept:
+            if self.size:
                 self._rows, self._marks = (p.to(device, non_blocking=True) for p in (self._rows, self._marks))
             else:
                 self._rows = torch.empty_like(self._rows, device=device)
                 self._marks = torch.zeros_like(self._marks, device=device)
 
     def __add__(self, other: "Reservoir") -> "Reservoir":
-        mine = (self.capacity, self.d, self.width, self.seed)
-        theirs = (other.capacity, other.d, other.width, other.seed)
-        if mine != theirs:
-            raise ValueError(f"cannot add reservoirs (capacity, d, width, seed) {mine} and {theirs}")
-        both = Reservoir(*mine)
-        both.seen = self.seen + other.seen
+        form = (self.capacity, self.d, self.width, self.seed)
+        other_form = (other.capacity, other.d, other.width, other.seed)
+        if form != other_form:
+            raise ValueError(f"cannot add reservoirs (capacity, d, width, seed) {form} and {other_form}")
+        merged = Reservoir(*form)
+        merged.seen = self.seen + other.seen
         for part in (self, other):
-            n = part.kept
+            n = part.size
             places = torch.arange(n)
-            both._enter(part._rows, places, part._payload[:n], part._priority[:n], part._marks, places)
-        return both
+            merged._enter(part._rows, places, part._payload[:n], part._priority[:n], part._marks, places)
+        return merged
 
     def sample(self) -> Sample:
-        order = _order(self._priority[: self.kept], self._payload[: self.kept])
+        order = _order(self._priority[: self.size], self._payload[: self.size])
         return Sample(self._rows.cpu()[order], self._payload[order], self._marks.cpu()[order])
 
     def reset(self) -> None:
-        self.seen = self.kept = 0
+        self.seen = self.size = 0
 
     def arrays(self) -> dict[str, Tensor]:
-        sample, n = self.sample(), self.kept
+        sample, n = self.sample(), self.size
         priority = self._priority[_order(self._priority[:n], self._payload[:n])]
         return {**vars(sample), "priority": priority, "seen": torch.tensor([self.seen])}
 
     def load(self, arrays: Mapping[str, Tensor]) -> None:
-        self.seen, self.kept = int(arrays["seen"]), len(arrays["rows"])
+        self.seen, self.size = int(arrays["seen"]), len(arrays["rows"])
         for name in ("rows", "payload", "marks", "priority"):
-            getattr(self, f"_{name}")[: self.kept] = arrays[name]
+            getattr(self, f"_{name}")[: self.size] = arrays[name]
 
     def _enter(
         self, rows: Tensor, places: Tensor, payload: Tensor, priority: Tensor, marks: Tensor, chosen: Tensor
     ) -> None:
         """Put newcomers, rows[places] with marks[chosen], into free slots and those of the displaced."""
-        old, new = self.kept, len(places)
+        old, new = self.size, len(places)
         slots: slice | Tensor = slice(old, old + new)
         if old + new > self.capacity:
             slots, entering = self._ranked(payload, priority)
@@ -146,11 +146,11 @@ class Reservoir:
         self._marks[there] = marked.to(rows.device, torch.int64, non_blocking=True)
         self._payload[slots] = payload
         self._priority[slots] = priority
-        self.kept = min(old + new, self.capacity)
+        self.size = min(old + new, self.capacity)
 
     def _ranked(self, payload: Tensor, priority: Tensor) -> tuple[Tensor, Tensor]:
         """Slots to fill, and which of the newcomers go there, where not all have room."""
-        old = self.kept
+        old = self.size
         ranked = _order(torch.cat([self._priority[:old], priority]), torch.cat([self._payload[:old], payload]))[
             : self.capacity
         ]

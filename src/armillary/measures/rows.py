@@ -30,14 +30,16 @@ class Rows:
     def __add__(self, other: "Rows") -> "Rows":
         if (self.shape, self.dtype) != (other.shape, other.dtype):
             raise ValueError(f"cannot add rows {self.shape} {self.dtype} and {other.shape} {other.dtype}")
-        both = Rows(self.shape, self.dtype)
-        both._batches = [*self._batches, *other._batches]
-        return both
+        merged = Rows(self.shape, self.dtype)
+        merged._batches = [*self._batches, *other._batches]
+        return merged
 
     def joined(self) -> Tensor:
-        """All rows, on the CPU, in the order of their coming."""
-        empty = torch.zeros((0, *self.shape), dtype=self.dtype)
-        return torch.cat([empty, *(batch.cpu() for batch in self._batches)])
+        """All rows, on the CPU, in the order of their coming; they are fetched from the device once."""
+        if len(self._batches) != 1 or self._batches[0].device.type != "cpu":
+            empty = torch.zeros((0, *self.shape), dtype=self.dtype)
+            self._batches = [torch.cat([empty, *(batch.cpu() for batch in self._batches)])]
+        return self._batches[0]
 
     def reset(self) -> None:
         self._batches = []

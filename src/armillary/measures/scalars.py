@@ -107,13 +107,13 @@ class GroupedScalars:
             raise ValueError(
                 f"cannot add scalars of {self.groups} groups {self.names} and of {other.groups} groups {other.names}"
             )
-        both = GroupedScalars(self.groups, self.names)
-        both._move(self.count.device)
+        merged = GroupedScalars(self.groups, self.names)
+        merged._move(self.count.device)
         for name in ("count", "sum", "square"):
-            setattr(both, name, getattr(self, name) + getattr(other, name).to(self.count.device))
-        both.least = torch.minimum(self.least, other.least.to(self.least.device))
-        both.greatest = torch.maximum(self.greatest, other.greatest.to(self.greatest.device))
-        return both
+            setattr(merged, name, getattr(self, name) + getattr(other, name).to(self.count.device))
+        merged.least = torch.minimum(self.least, other.least.to(self.least.device))
+        merged.greatest = torch.maximum(self.greatest, other.greatest.to(self.greatest.device))
+        return merged
 
     def reset(self) -> None:
         """Make it empty; its tensors stay where they are."""

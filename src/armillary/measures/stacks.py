@@ -103,7 +103,7 @@ class ReservoirStack:
 
     def __init__(self, reservoirs: Sequence[Reservoir], device: torch.device) -> None:
         first = reservoirs[0]
-        assert not first.kept, "a stack begins empty"
+        assert not first.size, "a stack begins empty"
         self._reservoirs = reservoirs
         # Behind the last place is one for rows that do not count.
         room = first.capacity + 1
@@ -116,9 +116,9 @@ class ReservoirStack:
     @staticmethod
     def slots(reservoir: Reservoir, count: int, room: int) -> NDArray[np.int64]:
         """Where the next rows go: `count` that are kept, and as many that are not as fill the `room`."""
-        assert reservoir.kept + count <= reservoir.capacity, "the bar leaves room for every token that it lets pass"
+        assert reservoir.size + count <= reservoir.capacity, "the bar leaves room for every token that it lets pass"
         slots = np.full(room, reservoir.capacity)
-        slots[:count] = np.arange(reservoir.kept, reservoir.kept + count)
+        slots[:count] = np.arange(reservoir.size, reservoir.size + count)
         return slots
 
     def put(self, rows: Tensor, slots: Tensor, marks: Tensor | None = None) -> None:
@@ -130,7 +130,7 @@ class ReservoirStack:
     def note(self, payload: Tensor, rank: Tensor) -> None:
         """The tokens of the rows that were put, and their priorities: what the host knows."""
         first, count = self._reservoirs[0], len(payload)
-        place = slice(first.kept, first.kept + count)
+        place = slice(first.size, first.size + count)
         first._payload[place], first._priority[place] = payload, rank
         for reservoir in self._reservoirs:
-            reservoir.kept, reservoir.seen = place.stop, reservoir.seen + count
+            reservoir.size, reservoir.seen = place.stop, reservoir.seen + count

@@ -74,11 +74,11 @@ class TopK:
             raise ValueError(
                 f"cannot add the top {self.k} with {self.width} integers and the top {other.k} with {other.width}"
             )
-        both = TopK(self.k, self.width)
+        merged = TopK(self.k, self.width)
         for part in (self, other):
             part._settle()
-            both._keep(part._values, part._payload)
-        return both
+            merged._keep(part._values, part._payload)
+        return merged
 
     @property
     def values(self) -> Float[Tensor, " m"]:

@@ -40,9 +40,9 @@ class Totals:
     def __add__(self, other: "Totals") -> "Totals":
         if self.sum.shape != other.sum.shape:
             raise ValueError(f"cannot add totals of shapes {tuple(self.sum.shape)} and {tuple(other.sum.shape)}")
-        both = Totals(len(self.sum), tuple(self.sum.shape[1:]))
-        both.sum = self.sum + other.sum.to(self.sum.device)
-        return both
+        merged = Totals(len(self.sum), tuple(self.sum.shape[1:]))
+        merged.sum = self.sum + other.sum.to(self.sum.device)
+        return merged
 
     def additive(self) -> Float[np.ndarray, " g *shape"]:
         if bool(self.sum.isnan().any()):

@@ -72,8 +72,27 @@ class RuleChange:
 
 
 @dataclass(frozen=True)
+class Rewording:
+    """The same rule, said in other words: nothing that is measured, compared or decided differs.
+
+    Whoever writes one has compared both wordings with the code. What changes a number or a verdict of any model is a
+    `RuleChange`, and never a rewording.
+    """
+
+    date: str
+    before: str
+    """`Claim.rule_digest` of the words that were replaced."""
+    changes: int
+    """How many changes the rule had had by then. After one more these words are those of an earlier rule."""
+
+
+@dataclass(frozen=True)
 class Claim:
-    """One sentence from the literature, with the rule that will decide it."""
+    """One sentence from the literature, with the rule that will decide it.
+
+    `definition`, `control` and `rule` may have several lines, which every view shows as such: a rule says in its first
+    line what is compared, and then, a line each, what supports, refutes, qualifies and leaves undecided.
+    """
 
     id: str
     chapter: str
@@ -86,12 +105,30 @@ class Claim:
     """What a support of it would mean."""
     changes: tuple[RuleChange, ...] = ()
     """How the rule was changed after results had been seen, oldest first."""
+    question: str = ""
+    """What is asked, in at most two sentences that a student understands."""
+    rewordings: tuple[Rewording, ...] = ()
+    """Earlier words of the same rule, oldest first."""
 
     @property
     def rule_digest(self) -> str:
-        """Changes whenever what is measured or what decides does."""
+        """Changes whenever what is measured or what decides does, and with every rewording."""
         words = "\n".join((self.definition, self.control, self.rule, self.kind))
         return hashlib.sha256(words.encode()).hexdigest()[:12]
+
+    def same_rule(self, digest: str) -> bool:
+        """Is this the digest of today's rule, in its words of today or in earlier ones?
+
+        >>> old = Claim("a.b", "A", "It is round.", "S1", "roundness", "none", "The roundness decides.")
+        >>> new = Claim("a.b", "A", "It is round.", "S1", "how round it is", "none", "The roundness decides.")
+        >>> new.same_rule(old.rule_digest)
+        False
+        >>> from dataclasses import replace
+        >>> replace(new, rewordings=(Rewording("2026-11-18", old.rule_digest, 0),)).same_rule(old.rule_digest)
+        True
+        """
+        earlier = (entry.before for entry in self.rewordings if entry.changes == len(self.changes))
+        return digest in (self.rule_digest, *earlier)
 
 
 @dataclass(frozen=True)

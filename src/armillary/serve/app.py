@@ -22,6 +22,7 @@ from armillary.serve.model_process import message
 from armillary.serve.room import MODELS, Room, RoomPart
 from armillary.serve.rooms import ROOMS
 from armillary.serve.worker import BusyError, Key, Worker
+from armillary.views.text.quoting import show_text
 
 LOADED = 2
 """Most models in memory at once."""
@@ -219,12 +220,17 @@ async def _model(request: Request) -> Response:
         given = await _body(request)
         worker = request.app.state.server.worker(str(given.get("model", "")))
     except ArmillaryError as error:
-        return JSONResponse({"error": str(error)}, 400)
+        return _refused(error, 400)
     try:
         return JSONResponse(await worker.known())
     except ArmillaryError as error:
         # The request was right; the model cannot be loaded.
-        return JSONResponse({"error": str(error)})
+        return _refused(error, 200)
+
+
+def _refused(error: ArmillaryError, status: int) -> Response:
+    """A sentence that may quote what was sent: control characters and halves of characters appear as codes."""
+    return JSONResponse({"error": show_text(str(error))}, status)
 
 
 async def _part(request: Request) -> Response:
@@ -237,7 +243,7 @@ async def _part(request: Request) -> Response:
             raise ArmillaryError("`fields` must be an object.")
         room.asked(part, fields)
     except ArmillaryError as error:
-        return JSONResponse({"error": str(error)}, 400)
+        return _refused(error, 400)
     events = request.app.state.server.events(room, part, fields)
     return StreamingResponse(_stream(events, request), media_type="text/event-stream")
 
@@ -251,7 +257,7 @@ async def _export(request: Request) -> Response:
         room, _ = _found({**given, "part": None})
         page = await exported(request.app.state.server, room, given.get("fields", {}))
     except ArmillaryError as error:
-        return JSONResponse({"error": str(error)}, 400)
+        return _refused(error, 400)
     headers = {"content-disposition": f'attachment; filename="armillary-{room.name}.html"'}
     return Response(page, media_type="text/html", headers=headers)
 
@@ -311,5 +317,5 @@ async def _stream(events: AsyncIterator[tuple[Any, ...]], request: Request) -> A
 def _event(kind: str, rest: list[Any]) -> bytes:
     if kind == "result":
         return b"event: result\ndata: " + rest[0] + b"\n\n"
-    record = {"text": rest[0]} | ({"done": rest[1], "total": rest[2]} if kind == "progress" else {})
+    record = {"text": show_text(rest[0])} | ({"done": rest[1], "total": rest[2]} if kind == "progress" else {})
     return f"event: {kind}\ndata: {json.dumps(record)}\n\n".encode()

@@ -49,8 +49,8 @@ def _missing(room: Room, part: RoomPart, given: dict[str, Any]) -> list[dict[str
         return None
     if any(name not in known or known[name].default == "" for name in blank):
         return []
-    said = f"‘{known[blank[0]].label}’ is blank, so there is nothing to show."
-    return [{"title": part.title, "blocks": [{"kind": "html", "title": said, "caption": "", "html": ""}]}]
+    notice = f"‘{known[blank[0]].label}’ is blank, so there is nothing to show."
+    return [{"title": part.title, "blocks": [{"kind": "html", "title": notice, "caption": "", "html": ""}]}]
 
 
 async def _blocks(server: "Server", room: Room, part: RoomPart, given: Any) -> list[dict[str, Any]]:

@@ -44,11 +44,11 @@ class Guard:
             return
         if scope["type"] != "http":
             return
-        kept = any(scope["path"].startswith(start) for start in ("/static/", "/library/"))
+        cacheable = any(scope["path"].startswith(start) for start in ("/static/", "/library/"))
 
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                store = b"private, max-age=3600" if kept else b"no-store"
+                store = b"private, max-age=3600" if cacheable else b"no-store"
                 message["headers"] = [*message["headers"], *self._headers, (b"cache-control", store)]
             await send(message)
 

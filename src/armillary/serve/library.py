@@ -35,8 +35,8 @@ class Library:
         from armillary.lab.log import evaluations
 
         folders = {f"builtin:{name}": folder for name, folder in shipped().items()} | dict(self.runs)
-        found = {name: evaluations(folder) for name, folder in folders.items() if (folder / "log.jsonl").is_file()}
-        return {name: looks for name, looks in found.items() if looks}
+        logs = {name: evaluations(folder) for name, folder in folders.items() if (folder / "log.jsonl").is_file()}
+        return {name: looks for name, looks in logs.items() if looks}
 
 
 def check_named(name: str) -> None:

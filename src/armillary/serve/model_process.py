@@ -103,15 +103,15 @@ def _answer(
 
     opened.progress = progress
     name, of, raw = part
-    found = room_named(name).part(of)
-    assert found is not None
+    room_part = room_named(name).part(of)
+    assert room_part is not None
     try:
         progress("computing", 0, 0)
         if raw:
-            assert found.raw is not None
-            value: Any = found.raw(opened, ask)
+            assert room_part.raw is not None
+            value: Any = room_part.raw(opened, ask)
         else:
-            value = encoded(found.show(opened, ask))
+            value = encoded(room_part.show(opened, ask))
         connection.send(("result", number, value))
     except CancelledError:
         connection.send(("cancelled", number))

@@ -17,16 +17,16 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(eq=False)
 class Opened:
-    """A loaded model, where its parts run; `kept` holds what several parts share."""
+    """A loaded model, where its parts run; `shared` holds what several parts share."""
 
     anatomy: "Anatomy"
     progress: Progress
-    kept: dict[str, Any] = field(default_factory=dict)
+    shared: dict[str, Any] = field(default_factory=dict)
 
     def once(self, name: str, make: Callable[[], Any]) -> Any:
-        if name not in self.kept:
-            self.kept[name] = make()
-        return self.kept[name]
+        if name not in self.shared:
+            self.shared[name] = make()
+        return self.shared[name]
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,8 @@ class Room:
     def asked(self, part: RoomPart, given: Ask) -> dict[str, Any]:
         """The values that a part depends on, checked and under the names that it knows."""
         values = clean([*self.fields, NARROW, *MODELS], given)
-        mine = {name: values[name] for name in (*part.fields, NARROW.name)}
-        return {**mine, **{name: values[source] for name, source in part.given.items()}}
+        own_fields = {name: values[name] for name in (*part.fields, NARROW.name)}
+        return {**own_fields, **{name: values[source] for name, source in part.given.items()}}
 
     def record(self) -> dict[str, Any]:
         parts = [

@@ -42,29 +42,29 @@ def check_host(host: str, allow_remote: bool) -> str:
     )
 
 
-def bound(host: str, port: int, said: Callable[[str], None]) -> socket.socket:
+def bound(host: str, port: int, announce: Callable[[str], None]) -> socket.socket:
     """A listening socket on the port, or on the next free one."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for number in range(port, min(port + TRIED, 65536)) if port else [0]:
-        made = socket.socket(family, socket.SOCK_STREAM)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            made.bind((host, number))
+            listener.bind((host, number))
             # Bound but not listening, two servers may share a port: listen at once.
-            made.listen(128)
+            listener.listen(128)
         except PermissionError:
-            made.close()
+            listener.close()
             raise ArmillaryError(
                 f"port {number} needs the rights of an administrator; choose one above 1023."
             ) from None
         except OSError as error:
-            made.close()
+            listener.close()
             if isinstance(error, socket.gaierror) or error.errno == 99:
                 raise ArmillaryError(f"{host} is not an address of this machine; leave out --host.") from None
             continue
         if port and number != port:
-            said(f"Port {port} is in use; port {number} is taken instead.")
-        return made
+            announce(f"Port {port} is in use; port {number} is taken instead.")
+        return listener
     raise ArmillaryError(f"ports {port} to {min(port + TRIED, 65536) - 1} are all in use; choose another with --port.")
 
 
@@ -88,7 +88,7 @@ def make_site(
     port: int = PORT,
     token: str = "",
     framed: bool = False,
-    said: Callable[[str], None] = print,
+    announce: Callable[[str], None] = print,
 ) -> PageServer:
     """The server on its socket; `framed` lets notebooks on this machine show it."""
     check_installed()
@@ -97,7 +97,7 @@ def make_site(
     from armillary.serve.app import make_app
     from armillary.serve.guard import Guard
 
-    listener = bound(host, port, said)
+    listener = bound(host, port, announce)
     app = make_app(library)
     # The first model loads in its own process while this one gets ready.
     app.state.server.launch_first()
@@ -212,5 +212,5 @@ def _named(survey: Any) -> dict[str, Any]:
     from armillary.results import Survey
     from armillary.results.store import read_survey
 
-    found = survey if isinstance(survey, Survey) else read_survey(survey)
-    return {found.model.name[-60:] or "survey": found}
+    opened = survey if isinstance(survey, Survey) else read_survey(survey)
+    return {opened.model.name[-60:] or "survey": opened}

@@ -35,13 +35,13 @@ class BusyError(ArmillaryError):
 def _unnamed_main() -> Iterator[None]:
     """A spawned process runs the main module again, unless it has no name: a script would start another server."""
     main = vars(sys.modules["__main__"])
-    kept: dict[str, Any] = {name: main[name] for name in ("__spec__", "__file__") if name in main}
+    attributes: dict[str, Any] = {name: main[name] for name in ("__spec__", "__file__") if name in main}
     main["__spec__"] = None
     main.pop("__file__", None)
     try:
         yield
     finally:
-        main.update(kept)
+        main.update(attributes)
 
 
 @dataclass(eq=False)
@@ -108,25 +108,28 @@ class Worker:
         if self.alive:
             return
         context = multiprocessing.get_context("spawn")
-        ours, theirs = context.Pipe()
+        server_end, worker_end = context.Pipe()
         # One writer, one number: a lock would be a semaphore that a killed process leaves behind.
         self._cancelled = context.Value("q", -1, lock=False)
         if self.source.live:
             self._process = threading.Thread(
-                target=serve_model, args=(theirs, self._cancelled, self.source), daemon=True, name=f"model {self.name}"
+                target=serve_model,
+                args=(worker_end, self._cancelled, self.source),
+                daemon=True,
+                name=f"model {self.name}",
             )
         else:
             self._process = context.Process(
                 target=serve_process,
-                args=(theirs, self._cancelled, self.source),
+                args=(worker_end, self._cancelled, self.source),
                 daemon=True,
                 name=f"model {self.name}",
             )
         with _unnamed_main():
             self._process.start()
         if not self.source.live:
-            theirs.close()
-        self._connection, self.state = ours, "starting"
+            worker_end.close()
+        self._connection, self.state = server_end, "starting"
         self._life += 1
 
     def submit(self, key: Key, part: tuple[str, str, bool], ask: Any) -> tuple[Job, "asyncio.Queue[Event]"]:

@@ -24,9 +24,15 @@ class Kurtosis:
         chapter="H",
         statement="Single axes of normalised features have heavier tails than a Gaussian.",
         source="an outside package",
+        question="Do single axes of a normalised token have extreme values more often than chance would give?",
         definition="Kurtosis of each axis of z at every norm site. The statistic is the median over axes and sites.",
         control="random initialisation; shuffled text",
-        rule=f"Supported if the whole interval is above {HEAVY:g}. Refuted if it is below. Undecided otherwise.",
+        rule=(
+            f"The whole interval of the kurtosis is compared with {HEAVY:g}.\n"
+            "Supported if it lies above.\n"
+            "Refuted if it lies below.\n"
+            "Undecided otherwise."
+        ),
     )
     instruments: ClassVar[tuple[object, ...]] = (FOURTHS,)
 

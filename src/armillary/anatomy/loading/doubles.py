@@ -3,7 +3,8 @@
 One weight may lie in two files, or under two of its names; one setting may stand in config.json under two keys.
 """
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from armillary.errors import ModelError
@@ -17,6 +18,9 @@ ROTATION = {
     "original_max_position_embeddings": ("original_max_position_embeddings",),
 }
 ROTATIONS = ("rope_parameters", "rope_scaling")
+# Versions of transformers with which the library's own way from a name to a weight was tested.
+CHECKED = ("5.21", "5.23")
+Target = Callable[[str], tuple[str, str]]
 ADVICE = "so it is not clear which is meant; remove one, or fetch the model again."
 
 
@@ -49,29 +53,70 @@ def _check_rotation(path: Any, given: Mapping[str, Any]) -> None:
             places.setdefault(setting, []).append((within + key, value))
     for setting, keys in ROTATION.items():
         places.setdefault(setting, []).extend((key, given[key]) for key in keys if given.get(key) is not None)
-    for said in places.values():
-        for key, value in said[1:]:
-            if value != said[0][1]:
-                raise ModelError(f"{path} says {said[0][0]}={said[0][1]!r}, and {key}={value!r}, {ADVICE}")
+    for settings in places.values():
+        for key, value in settings[1:]:
+            if value != settings[0][1]:
+                raise ModelError(f"{path} says {settings[0][0]}={settings[0][1]!r}, and {key}={value!r}, {ADVICE}")
 
 
-def check_names(path: Any, names: Iterable[str], model: Any) -> None:
-    """Refuse files in which two names lead to one weight: with and without a prefix, an old name and a new one."""
-    from transformers.conversion_mapping import get_model_conversion_mapping
-    from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
+def check_names(path: Any, names: Iterable[str], model: Any, unread: Iterable[str] = ()) -> None:
+    """Refuse files in which two names lead to one weight: with and without a prefix, an old name and a new one.
 
-    changes = get_model_conversion_mapping(model)
-    renamings = [entry for entry in changes if isinstance(entry, WeightRenaming)]
-    converters = [entry for entry in changes if isinstance(entry, WeightConverter)]
-    prefix, held, seen = model.base_model_prefix, model.state_dict(), dict[tuple[str, str], str]()
+    `unread` are the names that the library took for none of the model's.
+    """
+    held, seen = model.state_dict(), dict[tuple[str, str], str]()
+    target_of = _library_names(model, held) or _plain_names(path, model, held, frozenset(unread))
     for name in sorted(names):
-        target, packed = rename_source_key(name, renamings, converters, prefix, held)
+        target, part = target_of(name)
         if target not in held and name in held:
-            target, packed = name, None
+            target, part = name, ""
         if target not in held:
             continue
-        # Of a weight that is put together from many, each part once.
-        part = "" if packed is None else rename_source_key(name, renamings, [])[0].removeprefix(f"{prefix}.")
         first = seen.setdefault((target, part), name)
         if first != name:
             raise ModelError(f"{path} holds the weight {target} twice, as {first} and as {name}, {ADVICE}")
+
+
+def _library_names(model: Any, held: Mapping[str, Any]) -> Target | None:
+    """The library's own way from a name in a file to a weight, and to the part of it where many make one.
+
+    These functions are no public part of the library: where a version has others, None.
+    """
+    try:
+        from transformers.conversion_mapping import get_model_conversion_mapping
+        from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
+
+        changes = get_model_conversion_mapping(model)
+        renamings = [entry for entry in changes if isinstance(entry, WeightRenaming)]
+        converters = [entry for entry in changes if isinstance(entry, WeightConverter)]
+        prefix = model.base_model_prefix
+
+        def target_of(name: str) -> tuple[str, str]:
+            target, packed = rename_source_key(name, renamings, converters, prefix, held)
+            part = "" if packed is None else rename_source_key(name, renamings, [])[0].removeprefix(f"{prefix}.")
+            return target, part
+
+        known = next(iter(held), "")
+        return target_of if target_of(known) == (known, "") else None
+    except (ImportError, AttributeError, TypeError, ValueError):
+        return None
+
+
+def _plain_names(path: Any, model: Any, held: Mapping[str, Any], unread: frozenset[str]) -> Target:
+    """Names with and without the prefix of the model's body; any other that the library read cannot be followed."""
+    prefix, ignored = f"{model.base_model_prefix}.", model._keys_to_ignore_on_load_unexpected or ()
+
+    def target_of(name: str) -> tuple[str, str]:
+        for target in (name, prefix + name, name.removeprefix(prefix)):
+            if target in held:
+                return target, ""
+        if name in unread or any(re.search(pattern, name) for pattern in ignored):
+            return name, ""
+        import transformers
+
+        raise ModelError(
+            f"{path} holds the weight {name} under a name that transformers {transformers.__version__} translates in a "
+            f"way that cannot be followed here; install a version that can be (from {CHECKED[0]} to {CHECKED[1]})."
+        )
+
+    return target_of

@@ -121,7 +121,10 @@ class _Header:
     def _value(self, kind: int) -> Any:
         """A number or string; an array is skipped."""
         if kind in NUMBERS:
-            return self._number(NUMBERS[kind])
+            number = self._number(NUMBERS[kind])
+            if not math.isfinite(number):
+                raise ValueError(f"its metadata holds the number {number}")
+            return number
         if kind == STRING:
             return self._text()
         if kind != ARRAY:

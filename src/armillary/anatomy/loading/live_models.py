@@ -71,15 +71,15 @@ def _merged(model: Any) -> nn.Module:
 
 def _difference(merged: Any, live: Any) -> float:
     """How far the outputs of two models are apart on one small input, relative to the largest."""
-    config, made = merged.config, torch.Generator().manual_seed(0)
+    config, generator = merged.config, torch.Generator().manual_seed(0)
     if merged.main_input_name == "input_ids":
-        ids = torch.randint(min(8, config.vocab_size), config.vocab_size, (1, 8), generator=made)
+        ids = torch.randint(min(8, config.vocab_size), config.vocab_size, (1, 8), generator=generator)
         given = {"input_ids": ids, **({"decoder_input_ids": ids} if config.is_encoder_decoder else {})}
     else:
         side = getattr(config, "image_size", 0)
         frames = (getattr(config, "num_mel_bins", 0), 2 * getattr(config, "max_source_positions", 0))
         shape = frames if frames[0] else (config.num_channels, side, side)
-        given = {merged.main_input_name: torch.randn(1, *shape, generator=made).to(merged.dtype)}
+        given = {merged.main_input_name: torch.randn(1, *shape, generator=generator).to(merged.dtype)}
     given = {name: value.to(merged.device) for name, value in given.items()}
     outputs = []
     for model in (merged, live):

@@ -194,7 +194,7 @@ def _folder(path: Path, dtype: torch.dtype, device: str, copies: int, trust: boo
             f"{path} could not be loaded ({type(error).__name__}: {first}); check its files against its config.json."
         ) from error
     _check_complete(path, info)
-    check_names(path, weight_shapes(path), loaded)
+    check_names(path, weight_shapes(path), loaded, info.get("unexpected_keys") or ())
     home = {**where, "pretrained_model_name_or_path": str(catalogue.tokenizer_home(path))}
     unread = [f"all of {name}" for name in unread_files(path)]
     return loaded, load_tokenizer(home), (*sorted(map(str, info.get("unexpected_keys") or ())), *unread)
@@ -294,6 +294,13 @@ def _finish(model: Any, name: str, part: str = "") -> Anatomy:
             f"the weight {broken}: the model is broken (a diverged training run, or a damaged file); use another "
             "checkpoint.",
             weight_peaks(model),
+        )
+    first = anatomy.W_E[0]
+    # A few rows answer for almost every model.
+    if len(anatomy.W_E) > 1 and all(bool((rows == first).all()) for rows in (anatomy.W_E[:16], anatomy.W_E)):
+        raise ModelError(
+            "the model is broken: its embedding gives every word the same vector (a damaged or unfinished file); use "
+            "another checkpoint."
         )
     return replace(anatomy, provenance={"fingerprint": print_, "checksum": checksum(model)})
 

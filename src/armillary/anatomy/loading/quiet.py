@@ -1,5 +1,7 @@
-"""Silence Hugging Face's progress bars and warnings: what matters is checked and reported here."""
+"""Silence Hugging Face's progress bars and messages: what matters is checked and reported here, and what the library
+prints of a file could hold terminal escapes."""
 
+import logging as levels
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +16,8 @@ def quiet() -> Iterator[None]:
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     # Unpacking a GGUF draws a bar that no setting turns off.
     progress_bar: Any = getattr(unpacking, "tqdm", None)
-    logging.set_verbosity_error()
+    # Errors too: the library raises them as well.
+    logging.set_verbosity(levels.CRITICAL)
     logging.disable_progress_bar()
     unpacking.tqdm = lambda tensors, **options: tensors
     try:

@@ -79,12 +79,12 @@ def _numbered(folder: Path) -> list[Checkpoint]:
 def _check_shapes(whole: list[Checkpoint], shapes: dict[Path, dict[str, tuple[int, ...]]]) -> None:
     last = whole[-1]
     for checkpoint in whole[:-1]:
-        mine, others = shapes[checkpoint.path], shapes[last.path]
-        for name in sorted({*mine, *others}):
-            if mine.get(name) != others.get(name):
+        early, late = shapes[checkpoint.path], shapes[last.path]
+        for name in sorted({*early, *late}):
+            if early.get(name) != late.get(name):
                 raise ModelError(
                     f"the checkpoints of {last.path.parent} are not of one model: {name} is "
-                    f"{_shape(mine.get(name))} at step {checkpoint.step} and {_shape(others.get(name))} at step "
+                    f"{_shape(early.get(name))} at step {checkpoint.step} and {_shape(late.get(name))} at step "
                     f"{last.step}; keep those of one run."
                 )
 

@@ -21,18 +21,30 @@ def load_tokenizer(where: dict[str, Any]) -> Any:
 
     check_tokens(Path(where["pretrained_model_name_or_path"]))
     try:
-        found = AutoTokenizer.from_pretrained(**where)
-        found("a")  # some settings of the wrong type are noticed only here
+        tokenizer = AutoTokenizer.from_pretrained(**where)
+        tokenizer("a")  # some settings of the wrong type are noticed only here
         # Where its files are missing, Hugging Face may build a tokenizer without any words.
-        words = set(found.get_vocab()) - set(found.all_special_tokens)
-    except Exception:
+        words = set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens)
+    except Exception as error:
+        _check_file(Path(where["pretrained_model_name_or_path"]) / "tokenizer.json", error)
         return None
-    if getattr(getattr(getattr(found, "backend_tokenizer", None), "model", None), "dropout", None):
+    if getattr(getattr(getattr(tokenizer, "backend_tokenizer", None), "model", None), "dropout", None):
         raise ModelError(
             f"{where['pretrained_model_name_or_path']}/tokenizer.json drops merges at random, so that the same text "
             "would not give the same tokens; set its dropout to null."
         )
-    return found if words else None
+    return tokenizer if words else None
+
+
+def _check_file(path: Path, error: Exception) -> None:
+    """A tokenizer that is damaged is not the same as none; one that needs a package that is not here is."""
+    if isinstance(error, ImportError) or not os.path.lexists(path):
+        return
+    first = (str(error).strip().splitlines() or [""])[0][:160]
+    raise ModelError(
+        f"{path} and the files beside it cannot be read as a tokenizer ({type(error).__name__}: {first}); fetch the "
+        "model again, or remove them to read the weights alone."
+    ) from error
 
 
 def check_tokens(folder: Path) -> None:
@@ -44,7 +56,10 @@ def check_tokens(folder: Path) -> None:
     for path in (folder / name for name in FILES):
         if not os.path.lexists(path):
             continue
-        content = read_bytes(path)
+        try:
+            content = read_bytes(path)
+        except OSError as error:
+            raise ModelError(f"{path} cannot be read ({error.strerror}); check its permissions.") from error
         try:
             record = strict_json(content)
         except ValueError as error:

@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 
 from armillary.errors import ModelError
-from armillary.results.disk.files import is_readable, read_bytes, strict_json
+from armillary.results.disk.files import LARGEST, is_readable, read_bytes, strict_json
 
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 CONVERT = (
@@ -36,6 +36,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     try:
         config = strict_json(read_bytes(path))
     except (OSError, ValueError) as error:
+        check_permission(path, error)
         why = getattr(error, "strerror", None) or error
         raise ModelError(f"{path} is not readable JSON ({why}); fetch the model again.") from error
     if not isinstance(config, dict) or "model_type" not in config:
@@ -68,6 +69,18 @@ def check_entries(folder: Path) -> None:
             raise ModelError(
                 f"{name} in {folder} is not a regular file, or a link that leads nowhere; fetch the model again."
             )
+        if name.endswith(OPENED) and not name.endswith(".safetensors"):
+            size = os.stat(folder / name).st_size
+            if size > LARGEST:
+                raise ModelError(
+                    f"{name} in {folder} has {size / GIB:.1f} GiB, more than any such file; fetch the model again."
+                )
+
+
+def check_permission(path: Path, error: Exception) -> None:
+    """What may not be read is not damaged."""
+    if isinstance(error, PermissionError):
+        raise ModelError(f"{path} cannot be read ({error.strerror}); check its permissions.") from error
 
 
 def _adapter(folder: Path) -> str:
@@ -202,6 +215,7 @@ def _safetensors_header(path: Path) -> dict[str, dict[str, Any]]:
         entries = {str(name): {**entry, "shape": [int(n) for n in entry["shape"]]} for name, entry in header.items()}
     except (OSError, ValueError, struct.error, LookupError, TypeError, AttributeError, RecursionError,
             OverflowError) as error:  # fmt: skip
+        check_permission(path, error)
         raise ModelError(f"{path} is not a whole safetensors file ({error}); fetch it again.") from error
     if 8 + length + end != size:
         raise ModelError(

@@ -19,6 +19,9 @@ from armillary.errors import ArmillaryError
 DEBUG = "ARMILLARY_DEBUG"
 USER, BUG, INTERRUPTED = 2, 1, 130
 PANIC = "PanicException"
+# What a disk refuses, wherever it comes up.
+REFUSALS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EFBIG, errno.EIO, errno.ELOOP, errno.ENOSPC, errno.EDQUOT,
+            errno.EMFILE, errno.ENFILE, errno.EBADF)  # fmt: skip
 NUL = "a path contains NUL or half of a character, which no file's name can; check the names given."
 TOO_LONG = "a path is longer than any file's can be; check the names given."
 
@@ -58,6 +61,9 @@ def friendly(
                 tell(NUL, USER)
             if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
                 tell(TOO_LONG, USER)
+            if isinstance(error, OSError) and error.errno in REFUSALS:
+                place = "what was to be read or printed" if error.filename is None else error.filename
+                tell(f"{place} cannot be used ({error.strerror}); check the file and its folder.", USER)
             if os.environ.get(DEBUG) or kwargs.get("debug"):
                 raise
             tell(unforeseen(error), BUG)
@@ -97,8 +103,8 @@ def _written(interrupted: str | Callable[[list[Path]], str], before: int) -> str
     new = _files()[before:]
     if not new:
         return "nothing was written"
-    said = interrupted(new) if callable(interrupted) else interrupted
-    return said or f"{len(new)} file{'s' * (len(new) > 1)} had been written, the last of them {new[-1]}"
+    message = interrupted(new) if callable(interrupted) else interrupted
+    return message or f"{len(new)} file{'s' * (len(new) > 1)} had been written, the last of them {new[-1]}"
 
 
 def _files() -> list[Any]:
@@ -107,9 +113,14 @@ def _files() -> list[Any]:
     return [] if writer is None else list(writer.WRITTEN)
 
 
+def say(text: str, err: bool = False, nl: bool = True) -> None:
+    """Print text. Names in it may come from a file: nothing in them moves the cursor or turns the line around."""
+    click.echo(harmless(text), err=err, nl=nl)
+
+
 def tell(message: str, code: int) -> NoReturn:
-    """One sentence on stderr, and the end. Names in it may come from a file: nothing in them reaches the terminal."""
-    click.echo(f"armillary: {harmless(message)}", err=True)
+    """One sentence on stderr, and the end."""
+    say(f"armillary: {message}", err=True)
     sys.exit(code)
 
 
@@ -167,7 +178,7 @@ class Commands(click.Group):
         except click.ClickException as error:
             message = io.StringIO()
             error.show(file=message)
-            click.echo(harmless(message.getvalue()), err=True, nl=False)
+            say(message.getvalue(), err=True, nl=False)
             sys.exit(error.exit_code)
         except click.Abort:
             tell("interrupted.", INTERRUPTED)

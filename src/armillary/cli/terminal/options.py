@@ -7,10 +7,14 @@ from typing import Any
 
 import click
 
+from armillary.cli.terminal.failures import say
 from armillary.errors import ArmillaryError
 
-# Controls below a space are spelt so by JSON itself.
-_UNSAFE = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+# What could move a terminal's cursor or turn its text around, and halves of characters, which no terminal can show.
+# JSON spells the controls below a space itself.
+_TURNING = "\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff"
+_UNSAFE = re.compile(f"[{_TURNING}]")
+_CONTROLS = re.compile(f"[\x00-\x08\x0b-\x1f{_TURNING}]")
 PATH = click.Path(path_type=Path)
 LOADING: tuple[Callable[..., Any], ...] = (
     click.option("--device", metavar="D", help="cpu or cuda. [default: cuda if there is one]"),
@@ -82,11 +86,17 @@ def stored_survey(folder: Path) -> Any:
 
 def note(sentence: str) -> None:
     """A sentence beside the result, which does not depend on it."""
-    from armillary.cli.terminal.failures import harmless
-
-    click.echo(f"armillary: {harmless(sentence)}", err=True)
+    say(f"armillary: {sentence}", err=True)
 
 
 def echo_json(text: str) -> None:
     """As bytes: JSON is UTF-8 in any terminal. What could move its cursor or turn its text around is spelt \\u202e."""
     click.echo(_UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text).encode(), nl=False)
+
+
+def echo_table(text: str) -> None:
+    """CSV, LaTeX or Markdown as bytes, UTF-8 in any terminal; a control character appears as its code.
+
+    Line breaks within a cell stay: CSV has quotes around them.
+    """
+    click.echo(_CONTROLS.sub(lambda match: f"⟨{ord(match[0]):02X}⟩", text).encode(), nl=False)

@@ -25,6 +25,8 @@ Array = NDArray[np.float32]
 IMAGES = (".png", ".jpg", ".jpeg", ".npy", ".webp", ".bmp")
 SOUND = (".wav",)
 RATE = 16_000
+# How far a value may lie outside 0 to 1.
+ROOM = 0.1
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ def _converted(
 def image_of(value: Any) -> Array | None:
     """An image as [height, width, channels] from 0 to 1: from an array or a PIL image; None of anything else."""
     if type(value).__module__.partition(".")[0] == "PIL":
-        value = np.asarray(value.convert("RGB"))
+        value = _painted(value)
     if not isinstance(value, np.ndarray) or value.ndim not in (2, 3) or min(value.shape) < 1:
         return None
     image = value[..., None] if value.ndim == 2 else value
@@ -98,10 +100,32 @@ def image_of(value: Any) -> Array | None:
         image = image.transpose(1, 2, 0)
     if image.shape[-1] not in (1, 3, 4):
         return None
-    scaled = image / np.iinfo(image.dtype).max if np.issubdtype(image.dtype, np.integer) else image
+    return np.ascontiguousarray(_scaled(image)[..., :3], dtype=np.float32)
+
+
+def _scaled(image: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
+    """From 0 to 1. Of a wide integer or a large float nobody knows what white is."""
+    if image.dtype in (np.uint8, np.uint16):
+        return image / np.iinfo(image.dtype).max
+    if not (np.issubdtype(image.dtype, np.floating) or image.dtype == np.bool_):
+        raise TextError(f"an image holds {image.dtype}; give uint8 or uint16, or floats from 0 to 1.")
+    scaled = image.astype(np.float64)
     if not np.isfinite(scaled).all():
         raise TextError("an image contains NaN or infinity.")
-    return np.ascontiguousarray(scaled[..., :3], dtype=np.float32)
+    # Rounding and ringing may lead a little outside.
+    if scaled.min() < -ROOM or scaled.max() > 1 + ROOM:
+        raise TextError(f"an image has values from {scaled.min():g} to {scaled.max():g}; give floats from 0 to 1.")
+    return scaled
+
+
+def _painted(image: Any) -> "np.ndarray[Any, Any]":
+    """A PIL image's colours; its own conversion makes everything white that has more than eight bits."""
+    if image.mode.startswith(("I", "F")):
+        deep = np.asarray(image)
+        if image.mode == "F" or deep.min() < 0 or deep.max() > np.iinfo(np.uint16).max:
+            raise TextError(f"an image has the mode {image.mode}, in which white is not known; save it with 8 bits.")
+        return deep.astype(np.uint16)
+    return np.asarray(image.convert("RGB"))
 
 
 def sound_of(value: Any) -> Array | None:
@@ -129,7 +153,9 @@ def read_image(path: Path) -> Array:
                 f"{path} needs the pillow package: pip install 'armillary[images]'; .npy needs none."
             ) from None
         with Image.open(content) as image:
-            return np.asarray(image.convert("RGB"), dtype=np.float32) / np.float32(255)
+            painted = image_of(image)
+        assert painted is not None
+        return painted
 
 
 def read_wave(path: Path) -> Array:

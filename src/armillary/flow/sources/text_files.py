@@ -10,6 +10,7 @@ import io
 import lzma
 import os
 import re
+import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -88,13 +89,13 @@ def files_in(folder: Path, endings: Iterable[str]) -> list[Path]:
     def refuse(error: OSError) -> None:
         raise TextError(f"{error.filename} cannot be read ({error.strerror}); check its permissions.") from error
 
-    found, known = [], tuple(endings)
+    paths, known = [], tuple(endings)
     for home, folders, names in os.walk(folder, onerror=refuse):
         folders[:] = [name for name in folders if not in_kernel(os.path.join(home, name))]
-        found += [path for name in names if kind(path := Path(home, name)) in known]
-    if strange := [path for path in sorted(found) if not is_readable(path)]:
+        paths += [path for name in names if kind(path := Path(home, name)) in known]
+    if strange := [path for path in sorted(paths) if not is_readable(path)]:
         raise TextError(f"{strange[0]} is not a regular file, or a link that leads nowhere; move it elsewhere.")
-    return sorted(found)
+    return sorted(paths)
 
 
 def kind(path: Path) -> str:
@@ -116,16 +117,18 @@ def opened(path: Path) -> Iterator[BinaryIO]:
             yield file
 
 
+UNREADABLE = (OSError, lzma.LZMAError, zlib.error, EOFError)
+
+
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
     try:
         yield
-    except (OSError, lzma.LZMAError, zlib.error, EOFError) as error:
-        raise TextError(f"{path} cannot be read ({error}); check the file.") from error
     except Exception as error:
-        if type(error).__name__ == "ZstdError":
-            raise TextError(f"{path} cannot be read ({error}); check the file.") from error
-        raise
+        if not isinstance(error, UNREADABLE) and type(error).__name__ != "ZstdError":
+            raise
+        why = " ".join(str(error).split())
+        raise TextError(f"{path} cannot be read ({why}); check the file.") from error
 
 
 @dataclass(frozen=True)
@@ -197,3 +200,13 @@ def split_pieces(text: Iterable[str], separator: re.Pattern[str]) -> Iterator[st
             yield rest[:LONGEST]
             rest, skipping = rest[rest.rfind("\n") + 1 :][-PIECE:], True
     yield from separator.split(rest)[skipping:]
+
+
+def standard_input() -> BinaryIO:
+    """Its bytes; a program may be started without one."""
+    # None in such a program, whatever its type says.
+    stream: Any = sys.stdin
+    if stream is None:
+        raise TextError("standard input is closed; give a file, or what is to be read, in place of -.")
+    file: BinaryIO = stream.buffer
+    return file

@@ -25,8 +25,8 @@ def row_statistics(sites: Sequence[Tensor], centred: bool, eps: float, out: Tens
     [25.0, -0.5, 12.5]
     """
     if not fused(sites[0]):
-        for x, found in zip(sites, out, strict=True):
-            _plain(x, centred, eps, found)
+        for x, fields in zip(sites, out, strict=True):
+            _plain(x, centred, eps, fields)
         return out
     from armillary.geometry.fused.kernels import row_kernel
 
@@ -53,10 +53,10 @@ def directions(
     if not fused(sites[0]):
         out[:, len(chosen) :].zero_()
         none, chosen = chosen < 0, chosen.clamp_min(0)
-        for x, found, bound, shift, place in zip(sites, statistics, bounds, shifts, out, strict=True):
-            some = found.index_select(1, chosen)
+        for x, fields, bound, shift, place in zip(sites, statistics, bounds, shifts, out, strict=True):
+            some = fields.index_select(1, chosen)
             power, mean, peak = (some[FIELDS.index(name)] for name in ("power", "mean", "peak"))
-            x = x.index_select(0, chosen).to(found.dtype)
+            x = x.index_select(0, chosen).to(fields.dtype)
             z = (x - mean[:, None] if centred else x) * torch.rsqrt(power + eps)[:, None]
             place[: len(chosen)] = torch.where(((peak >= bound) | none)[:, None], 0.0, z - shift)
         return out

@@ -133,10 +133,11 @@ class Symmetriser(nn.Module):
                 getattr(self, name).copy_(value)
 
     def _must_fit(self, other: "Symmetriser") -> None:
-        ours, theirs = ({name: tuple(v.shape) for name, v in norm.learned().items()} for norm in (self, other))
-        if ours != theirs:
+        shapes, other_shapes = ({name: tuple(v.shape) for name, v in norm.learned().items()} for norm in (self, other))
+        if shapes != other_shapes:
             raise ArmillaryError(
-                f"a symmetriser with {ours} cannot take over {theirs}; both need the same messages, blocks and steps."
+                f"a symmetriser with {shapes} cannot take over {other_shapes}; both need the same messages, blocks "
+                "and steps."
             )
 
     def extra_repr(self) -> str:

@@ -104,8 +104,8 @@ class ArmTrainer:
         """Train from new weights; a run whose loss becomes NaN or infinite is a result, too."""
         began = time.perf_counter()
         with torch.no_grad():
-            for ours, new in zip(self.model.parameters(), self._build(run.start).parameters(), strict=True):
-                ours.copy_(new)
+            for parameter, initial in zip(self.model.parameters(), self._build(run.start).parameters(), strict=True):
+                parameter.copy_(initial)
         optimizer = self.optimizer(run.rate)
         steps, curve = self.size.steps, []
         looks = {round(steps * (i + 1) / LOOKS) for i in range(LOOKS)}

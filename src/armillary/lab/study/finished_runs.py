@@ -37,13 +37,13 @@ class KnownRuns:
             if not paths:
                 raise ArmillaryError(f"{folder} holds no study; pass the --out of `lab run`, or a folder of them.")
             for path in paths:
-                theirs = read_form(path, forms.MANIFEST, "restore it, or leave that study out")
-                theirs.setdefault("training", manifest["training"])
-                other = differ(theirs.get("size", {}), manifest["size"], Size)
-                other = other or any(theirs.get(k) != manifest[k] for k in SHARED)
+                earlier = read_form(path, forms.MANIFEST, "restore it, or leave that study out")
+                earlier.setdefault("training", manifest["training"])
+                other = differ(earlier.get("size", {}), manifest["size"], Size)
+                other = other or any(earlier.get(k) != manifest[k] for k in SHARED)
                 if other or not (path.parent / RUNS).exists():
                     continue
-                arms = {name: _what(Arm(**arm)) for name, arm in theirs["arms"].items()}
+                arms = {name: _what(Arm(**arm)) for name, arm in earlier["arms"].items()}
                 for row in read_runs(path.parent):
                     place = _place(arms[row["arm"]], row)
                     # Later versions record more of a run.

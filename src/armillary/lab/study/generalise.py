@@ -81,8 +81,8 @@ def agreement(rows: Sequence[Row], reference: str = REFERENCE) -> Agreement:
         shared = [claim for claim in claims if claim in decided[kind]]
         for claim in shared:
             alike[claims.index(claim), column] = own[claim] == decided[kind][claim]
-        ours, theirs = (_rate(each, shared) for each in (own, decided[kind]))
-        expected += [ours * theirs + (1 - ours) * (1 - theirs)] * len(shared)
+        share, other_share = (_rate(each, shared) for each in (own, decided[kind]))
+        expected += [share * other_share + (1 - share) * (1 - other_share)] * len(shared)
     return Agreement(claims, kinds, alike, float(np.mean(expected)) if expected else float("nan"))
 
 
@@ -119,17 +119,23 @@ def carries_over(evidence: StudyEvidence) -> Decision:
 GENERALISE = LabClaim(
     Claim(
         "lab.generalise", "G", "What is found of GPT holds for other kinds of models.", "R",
-        "Quick surveys of small models of eight kinds, three seeds each, trained alike: GPT, Llama, BERT, LSTM and "
-        "Mamba-2 on books, ViT, MLP-Mixer and ConvNeXt on CIFAR-10. A claim holds for a kind if most seeds, at least "
-        "two, support or qualify it, and fails if most refute it; otherwise, and where it does not apply, it is open. "
-        "The share of verdicts that are GPT's, over claims that GPT and at least three other kinds decide; claims that "
-        "hold by definition do not count.",
-        "The share that would be alike if each kind's verdicts fell on its claims at random; seeds of one kind.",
-        f"Supported: the interval of the share (claims drawn again) lies at or above {AGREE:.0%}, and above chance. "
-        f"Qualified: so it does, but one kind is alike on less than half of at least {ENOUGH} claims. Refuted: the "
-        f"interval lies below {AGREE:.0%}. A claim carries over if {AGREE:.0%} of the kinds that decide it are alike. "
-        f"Fewer than {CLAIMS} claims or {OTHERS} other kinds decide nothing.",
+        "The share of verdicts that are the same as GPT's, over claims that GPT and at least three other kinds decide. "
+        "Claims that hold by definition do not count.\n"
+        "They come from quick surveys of small models of eight kinds, three seeds each, trained alike: GPT, Llama, "
+        "BERT, LSTM and Mamba-2 on books, ViT, MLP-Mixer and ConvNeXt on CIFAR-10.\n"
+        "A claim holds for a kind if most seeds, at least two, support or qualify it, and fails if as many refute it. "
+        "Otherwise, and where it does not apply, it is open.",
+        "The share that would be alike if each kind's verdicts fell on its claims at random. Seeds of one "
+        "kind stand side by side in `armillary matrix` and decide nothing.",
+        f"The share is compared with {AGREE:.0%} and with chance, by its whole interval (claims drawn again).\n"
+        f"Supported if it lies at or above {AGREE:.0%}, and above chance.\n"
+        f"Qualified if so, but one kind is alike on less than half of at least {ENOUGH} claims.\n"
+        f"Refuted if it lies below {AGREE:.0%}.\n"
+        f"Undecided otherwise, and with fewer than {CLAIMS} claims or {OTHERS} other kinds.\n"
+        f"A claim carries over if {AGREE:.0%} of the kinds that decide it are alike.",
         "learned",
+        question="Armillary's verdicts were found on GPT models. Are they the same on small models of other kinds, "
+        "trained alike?",
     ),
     "generalise",
     carries_over,

@@ -19,7 +19,7 @@ from armillary.probes.instruments.heads import HEADS
 from armillary.probes.machinery import MODEL, AnyInstrument, Evidence, Flags, Floats, Interval, T, above, mean, spread
 from armillary.probes.machinery.tables import cells, head_map, head_table, interval_cells
 from armillary.probes.machinery.verdicts import largest_head, missing_interval, more_text, name_heads
-from armillary.results import Claim, Control, Finding, Part, RuleChange, Statistic, Table, Verdict, say
+from armillary.results import Claim, Control, Finding, Part, Rewording, RuleChange, Statistic, Table, Verdict, say
 
 
 @dataclass(frozen=True)
@@ -31,23 +31,33 @@ class Cosine:
         chapter="B",
         statement="Because norms are constrained, the attention score is mostly the cosine of query and key.",
         source="S3",
+        question=(
+            "A score is the dot product of a query and a key, so it depends on their angle and on their lengths. Is "
+            "it mostly the angle that decides?"
+        ),
         definition=(
-            "Per head, R² of the score on cos(q, k) with one slope for the head. Both are centred over the keys of a "
-            "query, because softmax ignores what all keys share. q and k are taken as the model multiplies them, "
-            "after rotation and q/k-norm. Also, the share of attention that moves (total variation) when every |k| is "
-            "set to the mean over the keys that the query sees. Both are measured at sampled queries that see at least "
-            "eight other keys; lengths of q and k at all tokens. Both are repeated without the key at position 0, "
-            "where many heads put attention that they do not need."
+            "How much of a head's scores does the angle between query and key explain? Per head it is R², the share of "
+            "the variance of the score that cos(q, k) explains, with one slope for the head. Score and cosine are "
+            "centred over the keys of a query, because softmax ignores what all keys share. q and k are taken as the "
+            "model multiplies them, after rotation and q/k-norm.\n"
+            "Also measured: the share of attention that moves (total variation) when every |k| is set to the mean over "
+            "the keys that the query sees.\n"
+            "R² and the share that moves are measured at sampled queries that see at least eight other keys; lengths "
+            "of q and k at all tokens. Both numbers are taken again without the key at position 0, where many heads "
+            "put attention that they do not need."
         ),
         control="the first key left out; random initialisation; shuffled text",
         rule=(
             f"A head is mostly cosine if R² lies above {T.cosine_share} with its whole interval, with the first key "
-            f"and without it. Supported if at least {T.sites_most:.0%} of heads are. Refuted if at most "
-            f"{T.sites_few:.0%} are. Qualified in between; the reading names the others. Undecided if heads whose "
-            f"interval spans {T.cosine_share} could turn the verdict, or if half of the heads have scores without "
-            "variance. A part of our own: lengths matter little if making them equal moves at most "
-            f"{T.cosine_variation:.0%} of the attention in the median head. An untrained model may be mostly cosine "
-            "too: the claim is about norms, not about training."
+            "and without it.\n"
+            f"Supported if at least {T.sites_most:.0%} of heads are mostly cosine.\n"
+            f"Refuted if at most {T.sites_few:.0%} are.\n"
+            "Qualified in between; the reading names the others.\n"
+            f"Undecided if heads whose interval spans {T.cosine_share} could turn the verdict, or if half of the heads "
+            "or more have scores without variance. With fewer, such heads are left out.\n"
+            "An untrained model may be mostly cosine too: the claim is about norms, not about training.\n"
+            "A part of our own decides nothing: lengths matter little if making them equal moves at most "
+            f"{T.cosine_variation:.0%} of the attention in the median head."
         ),
         kind="behaviour",
         changes=(
@@ -57,6 +67,10 @@ class Cosine:
                 "planted model was mostly cosine for the sake of one key alone. The attention that equal lengths move "
                 "no longer qualifies the claim: the source speaks of the score, not of the pattern.",
             ),
+        ),
+        rewordings=(
+            Rewording("2026-11-18", "0ae3408da3e1", 1),
+            Rewording("2026-11-18", "d5f73df84c6c", 1),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (HEADS,)

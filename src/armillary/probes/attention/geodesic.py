@@ -19,7 +19,7 @@ from armillary.probes.instruments.heads import HEADS
 from armillary.probes.machinery import MODEL, AnyInstrument, Evidence, Flags, Floats, T, name_heads
 from armillary.probes.machinery.tables import cells, head_map, head_table, interval_cells
 from armillary.probes.machinery.verdicts import largest_head, more_text
-from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Verdict, Why, say
+from armillary.results import Claim, Control, Finding, Rewording, RuleChange, Statistic, Verdict, Why, say
 
 
 @dataclass(frozen=True)
@@ -31,18 +31,23 @@ class Geodesic:
         chapter="B",
         statement="The attention score is a direct measure of geodesic distance on the sphere after the norm.",
         source="S3",
+        question="Does a token simply attend most to the tokens that lie nearest to it on the sphere?",
         definition=(
-            "z is the output of the norm before attention, without gain and shift. Per query, Spearman's ρ of the "
-            "score and −angle(z_i, z_j) over the keys that the query sees. The query's own key is left out because "
-            "its angle is 0. The mean over sampled queries is taken per head, and again without the key at position "
-            "0. That the score is a function of the angle between q and k is true by definition and is not the claim."
+            "Do scores follow the distance between tokens on the sphere? z is the output of the norm before "
+            "attention, without gain and shift. Per query it is Spearman's rank correlation ρ of the score and "
+            "−angle(z_i, z_j) over the keys that the query sees: 1 if nearer keys always score higher, 0 by chance. "
+            "The query's own key is left out because its angle is 0.\n"
+            "The mean over sampled queries is taken per head, and again without the key at position 0.\n"
+            "That the score is a function of the angle between q and k is true by definition and is not the claim."
         ),
-        control="the first key left out; random initialisation; shuffled text; keys in random order would give ρ = 0",
+        control=("the first key left out; random initialisation; shuffled text; keys in random order would give ρ = 0"),
         rule=(
             f"A head measures distance if ρ lies above {T.geodesic_rho} with its whole interval, with the first key "
-            f"and without it. Supported if at least {T.sites_most:.0%} of heads do. Refuted if at most "
-            f"{T.sites_few:.0%} do. Qualified otherwise; the reading names the heads that do. Undecided if heads whose "
-            f"interval spans {T.geodesic_rho} could turn the verdict."
+            "and without it.\n"
+            f"Supported if at least {T.sites_most:.0%} of heads do.\n"
+            f"Refuted if at most {T.sites_few:.0%} do.\n"
+            "Qualified otherwise; the reading names the heads that do.\n"
+            f"Undecided if heads whose interval spans {T.geodesic_rho} could turn the verdict."
         ),
         kind="behaviour",
         changes=(
@@ -52,6 +57,7 @@ class Geodesic:
                 "decided between supported and qualified.",
             ),
         ),
+        rewordings=(Rewording("2026-11-18", "6107f5f90f75", 1),),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (HEADS,)
 

@@ -36,7 +36,7 @@ from armillary.probes.machinery import MODEL, AnyInstrument, Evidence, Flags, Fl
 from armillary.probes.machinery.intervals import discoveries
 from armillary.probes.machinery.tables import cells, head_map, head_table
 from armillary.probes.machinery.verdicts import name_heads, weighed
-from armillary.results import Claim, Finding, Part, Quantity, RuleChange, Statistic, Table, say
+from armillary.results import Claim, Finding, Part, Quantity, Rewording, RuleChange, Statistic, Table, say
 
 
 @dataclass(frozen=True)
@@ -49,27 +49,37 @@ class Store:
         kind="definition",
         statement="W_VO is a key–value store: its left singular vectors are keys, its right ones are updates.",
         source="S0",
+        question=(
+            "Can what a head writes be read like a dictionary: each key that a word matches adds its entry? And "
+            "does a word match only few keys?"
+        ),
         definition=(
-            "Part 1, by definition: a head's update for a word z is Σ σ_i (z·u_i) v_i with the left singular vectors "
-            "u_i as keys and the right ones v_i as updates. That is algebra, true of every matrix. Measured is this "
-            "model's deviation: the running model reads each word alone, and what attention writes is compared with "
-            "this sum over all heads, biases included. The statistic is the largest error over the largest write; it "
-            "is no average and has no interval. Part 2, ours: a store would be worth its name if a word matched few "
-            "keys. Words are the COCA nouns and random printable tokens, as embeddings z on the sphere. The energy of "
-            "a word's update in direction i is σ_i²(z·u_i)², p_i is its share, and Σp² is the concentration. Chance "
-            "is computed in two ways: (a) the left vectors are rotated at random inside their span, with the singular "
-            "values kept; (b) the words are whitened, rotated at random and shaped back, so that their mean and "
-            "covariance along the keys stay and only the match of word and key is lost (an axis that all words share "
-            "is not a key). The ratio is the concentration divided by the larger of the two. Its interval is a "
-            f"bootstrap over words. Up to {ROTATIONS} rotations are drawn."
+            "What a head writes for a word can be read as a sum over keys and updates. Part 1, by definition: the "
+            "update for a word z is Σ σ_i (z·u_i) v_i, with the left singular vectors u_i of W_VO as keys and the "
+            "right ones v_i as updates. That is algebra, true of every matrix. Measured is this model's deviation: "
+            "the running model reads each word alone, and what attention writes is compared with this sum over all "
+            "heads, biases included. The statistic is the largest error over the largest write; it is no average "
+            "and has no interval.\n"
+            "Part 2, ours: a store would be worth its name if a word matched few keys. Words are the COCA nouns and "
+            "random printable tokens, as embeddings z on the sphere. The energy of a word's update in direction i "
+            "is σ_i²(z·u_i)², p_i is its share, and Σp² is the concentration: 1 if one key takes all.\n"
+            "Chance is computed in two ways: (a) the left vectors are rotated at random inside their span, with the "
+            "singular values kept; (b) the words are whitened, rotated at random and shaped back. Then their mean "
+            "and covariance along the keys stay, and only the match of word and key is lost (an axis that all words "
+            "share is not a key).\n"
+            "The ratio is the concentration divided by the larger of the two. Its interval is a bootstrap over "
+            f"words. Up to {ROTATIONS} rotations are drawn."
         ),
         control=(
-            "keys and updates exchanged, and random initialisation, for part 1; rotated keys, rotated words and random "
-            "initialisation for part 2"
+            "keys and updates exchanged, and random initialisation, for part 1; rotated keys, rotated words and "
+            "random initialisation for part 2"
         ),
         rule=(
-            f"Part 1 decides. {RULE} Part 2 is ours and decides nothing. {few_keys_rule('heads')}, with fewer than "
-            f"{T.words_least} nouns that are single tokens, or without a tokenizer."
+            "Part 1 decides: the largest error is compared with what rounding explains.\n"
+            f"{RULE}\n"
+            f"Part 2 is ours and decides nothing. {few_keys_rule('heads')}, or without untrained models.\n"
+            f"The claim is undecided with fewer than {T.words_least} nouns that are single tokens, or without a "
+            "tokenizer."
         ),
         changes=(
             RuleChange(
@@ -83,6 +93,11 @@ class Store:
                 "Few keys (our part, which decides nothing) is undecided wherever the ratio spans the end of untrained "
                 "models; where few heads store it had been qualified.",
             ),
+        ),
+        rewordings=(
+            Rewording("2026-11-18", "ffd9a1382a2a", 2),
+            Rewording("2026-11-18", "b8c5d2245b05", 2),
+            Rewording("2026-11-18", "5dfd8ead1e6f", 2),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()

@@ -24,7 +24,7 @@ from armillary.probes.machinery.intervals import Statistic as StatisticOf
 from armillary.probes.machinery.intervals import discoveries, null_interval, p_values
 from armillary.probes.machinery.tables import head_map
 from armillary.probes.machinery.verdicts import above, beats, missing_interval, weighed
-from armillary.results import Claim, Control, Finding, Part, RuleChange, Statistic, Verdict, Why, say
+from armillary.results import Claim, Control, Finding, Part, Rewording, RuleChange, Statistic, Verdict, Why, say
 
 EXCESS = "excess share of nouns that find themselves, a form or a relative"
 
@@ -42,29 +42,44 @@ class KeyLookup:
         kind="learned",
         statement="Early layers show clear query–key patterns.",
         source="S0 S1",
+        question=(
+            "If a word looks for keys in an early layer, does it find itself, its own forms or its relatives, more "
+            "often than by chance?"
+        ),
         definition=(
-            "Clarity is the share of nouns that find among their top keys themselves, a form of themselves by "
-            "spelling (plural, -ed, -ing, other case or space) or a noun that the list of relations pairs with them. "
+            "Does a noun find itself or a relative among the keys that its query scores highest? Clarity is the share "
+            f"of nouns that find among their {TOP} top keys themselves, a form of themselves by spelling (plural, -ed, "
+            "-ing, other case or space), or a noun that the list of relations pairs with them.\n"
             "Excess is clarity less that of the same keys assigned to other, unrelated nouns. The statistic is the "
-            "mean excess over the heads of the first third of layers. Nouns are the hundred most frequent ones of "
-            f"COCA; a noun's top keys are the {TOP} printable tokens with the highest z W_QK zᵀ. z is the token's "
-            "embedding on the sphere, the layer's norm is folded in, Δ = 0 under RoPE; biases are included only in a "
-            "column of their own. Only weights are read; intervals are a bootstrap over nouns."
+            "mean excess over the heads of the first third of layers.\n"
+            "Nouns are the hundred most frequent ones of COCA. A noun's top keys are the printable tokens with the "
+            "highest score z W_QK z′ᵀ. z is the noun's embedding on the sphere and z′ that of the other token. The "
+            "layer's norm is folded in, Δ = 0 under RoPE; biases are included only in a column of their own.\n"
+            "Only weights are read. Intervals are a bootstrap over nouns."
         ),
         control="permuted queries (keys assigned to other nouns); random initialisation",
         rule=(
-            f"A head is clear if its excess is at least {T.lookup_clear} and significant against permuted queries "
-            f"(Benjamini–Hochberg over heads, {T.false_discovery:.0%}). Part 1, which the source asserts and which "
-            "decides: early layers are clear. Supported if the whole interval of the early excess lies above "
-            f"{T.lookup_clear} and above the interval of untrained models. Refuted if it lies below {T.lookup_clear} "
-            f"and at most {T.sites_few:.0%} of the early heads are clear, or below that of untrained models. Qualified "
-            f"if it lies below {T.lookup_clear} but more early heads are clear; the reading names them. Part 2, ours: "
-            "early layers are clearer than the last third. Supported if the whole interval of the difference lies "
-            f"above {T.lookup_clear}; refuted if it lies below and reaches below 0; qualified if it lies between. Part "
-            "3 settles layer 0, which the source calls clear in one place and without pattern in another: supported "
-            "if its excess lies below the limit, refuted if above. Undecided where an interval spans its limit; "
-            f"without untrained models; with fewer than {T.words_least} nouns that are single tokens; with one layer; "
-            "or without a tokenizer."
+            f"A head is clear if its excess is at least {T.lookup_clear} and significant against permuted queries (at "
+            f"most {T.false_discovery:.0%} false discoveries over heads, Benjamini–Hochberg). Part 1, which the source "
+            "asserts, decides. Intervals must lie wholly on one side of a limit.\n"
+            "Part 1, early layers are clear.\n"
+            f"Supported if the early excess lies above {T.lookup_clear} and above that of untrained models.\n"
+            f"Qualified if the early excess lies below {T.lookup_clear}, but more than {T.sites_few:.0%} of the early "
+            "heads are clear; the reading names them.\n"
+            f"Refuted if the early excess lies below {T.lookup_clear} and at most {T.sites_few:.0%} of the early heads "
+            f"are clear. Also refuted if it does not lie below {T.lookup_clear}, but is no larger than untrained "
+            "models reach.\n"
+            "Part 2, ours: early layers are clearer than the last third.\n"
+            f"Supported if the difference lies above {T.lookup_clear}.\n"
+            f"Qualified if the difference lies between 0 and {T.lookup_clear}.\n"
+            f"Refuted if it lies below {T.lookup_clear} and its interval is not wholly above 0.\n"
+            "Part 3, ours: layer 0, which the source calls clear in one place and without pattern in another, has no "
+            "clear pattern.\n"
+            f"Supported if its excess lies below {T.lookup_clear}.\n"
+            "Refuted if it lies above.\n"
+            "Each part is undecided where an interval spans its limit. Without untrained models part 1 is undecided, "
+            f"unless the early excess lies below {T.lookup_clear}. The claim is undecided with fewer than "
+            f"{T.words_least} nouns that are single tokens; with one layer; or without a tokenizer."
         ),
         changes=(
             RuleChange(
@@ -74,6 +89,11 @@ class KeyLookup:
                 "are clearer than deep ones is now a part of its own. An interval across the limit decides nothing, "
                 "and untrained models are part of the rule.",
             ),
+        ),
+        rewordings=(
+            Rewording("2026-11-18", "d77ef70d38de", 1),
+            Rewording("2026-11-18", "5f98034bc7cf", 1),
+            Rewording("2026-11-18", "3341563ef3a9", 1),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()

@@ -20,7 +20,7 @@ from armillary.probes.instruments.heads import HEADS
 from armillary.probes.machinery import MODEL, RANDOM, SHUFFLED, AnyInstrument, Evidence, Floats, T, mean
 from armillary.probes.machinery.tables import cells, head_map, head_table, interval_cells
 from armillary.probes.machinery.verdicts import undecided, weighed
-from armillary.results import Claim, Control, Finding, Quantity, RuleChange, Statistic, Table, Why
+from armillary.results import Claim, Control, Finding, Quantity, Rewording, RuleChange, Statistic, Table, Why
 
 PERMUTED = "null shares shuffled between tokens"
 QUERIES = "queries are hardly seen and attend to all keys equally"
@@ -35,27 +35,41 @@ class Nullspace:
         chapter="B",
         statement="If k < d, a head has null directions: some queries and keys lie in them, and attend to all equally.",
         source="S0",
-        definition=(
-            "A head multiplies queries and keys by W_QK, which has rank k or less. The null share of a token is the "
-            "share of |z|² in directions that W_QK does not see, on the query side or on the key side. Three parts. "
-            "(1) A query without its visible part: only biases are left of q; the entropy of the resulting pattern "
-            "divided by ln(keys), per head; 1 is equal attention. (2) Such queries: the share of sampled queries, "
-            f"over all heads, with a null share of at least {T.null_share:.0%} and a pattern with at least "
-            f"{T.uniform_entropy:.0%} of the largest entropy. This is the statistic. (3) Such keys: the share of "
-            f"tokens with a null share of at least {T.null_share:.0%} on the key side whose score, biases apart, "
-            f"varies over queries by at most {T.uniform_key:.0%} of the variance of the head's median key."
+        question=(
+            "A head looks at tokens through a narrow matrix, so it is blind to most directions. Are there tokens that "
+            "it hardly sees, and does it then attend to everything alike?"
         ),
-        control=f"{PERMUTED}; random initialisation; shuffled text",
+        definition=(
+            "A head compares queries and keys by a matrix W_QK of rank k or less, the width of the head, so it is "
+            "blind to all other directions. A token's null share is the share of |z|² (z is the token after the norm) "
+            "in directions that W_QK does not see, on the query side or on the key side.\n"
+            "(1) A query without its visible part: only biases are left of q. Measured is the entropy of its attention "
+            "divided by ln(keys), per head; 1 is equal attention.\n"
+            "(2) Queries that a head hardly sees: the share of sampled queries, over all heads, with a null share of "
+            f"at least {T.null_share:.0%} and an attention with at least {T.uniform_entropy:.0%} of the largest "
+            "entropy. This is the statistic.\n"
+            f"(3) Keys that a head hardly sees: the share of tokens with a null share of at least {T.null_share:.0%} "
+            f"on the key side and a score, biases apart, whose variance over queries is at most {T.uniform_key:.0%} of "
+            "that of the head's median key."
+        ),
+        control="null shares shuffled between tokens (for queries); random initialisation; shuffled text",
         rule=(
-            f"(1) supported if the entropy lies above {T.uniform_entropy} in at least {T.sites_most:.0%} of heads, "
-            f"refuted if in at most {T.sites_few:.0%}, qualified in between. (2) and (3): refuted if the share lies "
-            f"below {T.null_exist:.0%} with its whole interval: there are practically none. Supported if the whole "
-            f"interval lies above {T.null_exist:.0%}, and by {T.null_exist:.0%} of all queries (keys) above random "
-            "initialisation and above what shuffled null shares give by chance; qualified if it does not exceed these "
-            "by as much: an untrained model, or chance, has as many. "
-            "Undecided if an interval spans a limit. The claim's verdict is its weakest part's. Our own parts: is the "
-            f"length of a head's write below {T.null_write:.0%} of its median as often, and does the null share "
-            "predict entropy? Does not apply if k ≥ d."
+            "Three parts; the weakest decides. Intervals must lie wholly on one side of a limit.\n"
+            "Part 1, a query without its visible part attends equally.\n"
+            f"Supported if the entropy lies above {T.uniform_entropy} in at least {T.sites_most:.0%} of heads.\n"
+            f"Refuted if it does in at most {T.sites_few:.0%} of heads.\n"
+            "Qualified in between.\n"
+            "Part 2, there are such queries.\n"
+            f"Supported if their share lies above {T.null_exist:.0%}. It must also exceed that at random "
+            f"initialisation, and the one that shuffled null shares give by chance, by {T.null_exist:.0%} of all "
+            "queries.\n"
+            f"Qualified if the share lies above {T.null_exist:.0%}, but does not exceed one of these by as much.\n"
+            f"Refuted if the share lies below {T.null_exist:.0%}: there are practically none.\n"
+            "Part 3, there are such keys: by the rule of part 2, compared with random initialisation alone.\n"
+            "Each part is undecided if an interval spans a limit. The claim does not apply if k ≥ d, the width of the "
+            "model.\n"
+            f"Two parts are ours and decide nothing: is the length of a head's write below {T.null_write:.0%} of its "
+            "median as often, and does the null share predict entropy?"
         ),
         kind="learned",
         changes=(
@@ -74,6 +88,10 @@ class Nullspace:
                 "The rule decided on a correlation, which is not what the source says, and an untrained model passed "
                 "it by 0.02. It now counts queries and keys in the null space; the correlation is a part of our own.",
             ),
+        ),
+        rewordings=(
+            Rewording("2026-11-18", "679bcf61ae5c", 3),
+            Rewording("2026-11-18", "2f7858bc9cb5", 3),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (HEADS,)

@@ -26,7 +26,7 @@ from armillary.probes.machinery import (
     missing_interval,
     name_heads,
 )
-from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Table, Verdict, Why, say
+from armillary.results import Claim, Control, Finding, Rewording, RuleChange, Statistic, Table, Verdict, Why, say
 
 
 @dataclass(frozen=True)
@@ -39,27 +39,36 @@ class PrincipalAxes:
         kind="learned",
         statement="The leading singular vectors of W_QK lie along the principal axes of the data.",
         source="S0 R",
+        question=(
+            "The data vary most along a few directions. Are these the directions that a head's queries and keys "
+            "look at?"
+        ),
         definition=(
-            f"A head's overlap is the share of the {RANK} leading singular vectors of its W_QK (Δ = 0) that lies along "
-            f"the {RANK} principal axes of the data: the mean cos² of the principal angles, 1 for the same subspace. "
-            "Query and key side are measured apart, and the larger counts. The data are sampled directions at the "
-            "norm that the head reads; the axes of the token embeddings behind the same norm are measured too. The "
-            "statistic is a head's overlap over that of random heads, larger side to larger side, in the median head. "
-            "Its interval is a bootstrap over documents."
+            "Do a head's queries and keys look along the directions in which the data vary most? A head's overlap "
+            f"is the share of the {RANK} leading singular vectors of its W_QK (Δ = 0) that lies along the {RANK} "
+            "principal axes of the data: the mean cos² of the principal angles, 1 for the same subspace. Query and "
+            "key side are measured apart, and the larger counts.\n"
+            "The statistic is a head's overlap over that of random heads, larger side to larger side, in the median "
+            "head. Its interval is a bootstrap over documents.\n"
+            "The data are sampled directions at the norm that the head reads. The axes of the token embeddings "
+            "behind the same norm are measured too."
         ),
         control=(
             f"{GAUSSIANS} heads with Gaussian W_Q and W_K behind the same gain and centring, measured the same way; "
             "random initialisation"
         ),
         rule=(
-            "A head leans to the data's axes if its overlap is significant (Benjamini–Hochberg, "
-            f"{T.false_discovery:.0%}) and at least {T.axes_factor:.0f} times that of random heads. Supported if at "
-            f"least {T.heads_many:.0%} of heads lean to them, the whole interval of the median head's ratio lies above "
-            f"{T.axes_factor:.0f} and above that of untrained models, and the whole interval of its overlap above "
-            f"{T.axes_share:.0%}. Refuted if at most {T.sites_few:.0%} of heads lean to them, or the ratio's interval "
-            f"lies below the upper end of untrained models. Qualified if the ratio's interval lies below "
-            f"{T.axes_factor:.0f}, so that fewer than half lean, or that of the overlap below {T.axes_share:.0%}. "
-            "Undecided where an interval spans its limit, or without untrained models."
+            f"A head leans to the data's axes if its overlap is significant (at most {T.false_discovery:.0%} false "
+            f"discoveries, Benjamini–Hochberg) and at least {T.axes_factor:g} times that of random heads. The median "
+            "head's ratio to random heads, and its overlap, are compared with their whole intervals.\n"
+            f"Supported if at least {T.heads_many:.0%} of heads lean, the ratio lies above {T.axes_factor:g} and above "
+            f"that of untrained models, and the overlap above {T.axes_share:.0%}.\n"
+            f"Refuted if at most {T.sites_few:.0%} of heads lean, or if the ratio is no larger than untrained models "
+            "reach.\n"
+            f"Qualified if the ratio lies above that of untrained models, but below {T.axes_factor:g} (then fewer than "
+            f"half of the heads lean), or if it lies above untrained models and the overlap below {T.axes_share:.0%}.\n"
+            f"Undecided otherwise: where an interval spans its limit, where fewer than {T.heads_many:.0%} of heads "
+            "lean although ratio and overlap lie above their limits, or without untrained models."
         ),
         changes=(
             RuleChange(
@@ -80,6 +89,11 @@ class PrincipalAxes:
                 "median ratio of 2.000 [1.995, 2.004]. The whole interval of the median head's ratio must now pass 2, "
                 "or stay below it.",
             ),
+        ),
+        rewordings=(
+            Rewording("2026-11-18", "d48696e0cf02", 3),
+            Rewording("2026-11-18", "80fca2c443ed", 3),
+            Rewording("2026-11-18", "6c28e32aad51", 3),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (SAMPLES,)

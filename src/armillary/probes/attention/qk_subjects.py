@@ -37,7 +37,7 @@ from armillary.probes.attention.spaces.decomposed_heads import tie_note
 from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Flags, Floats, Interval, T
 from armillary.probes.machinery.intervals import discoveries
 from armillary.probes.machinery.verdicts import name_heads, weighed
-from armillary.results import Claim, Control, Finding, Part, RuleChange, Statistic, say
+from armillary.results import Claim, Control, Finding, Part, Rewording, RuleChange, Statistic, say
 
 SIDES: dict[Side, str] = {"queries": "query side", "keys": "key side"}
 EXCESS = "excess coherence of the top tokens of a head's vectors, mean over heads"
@@ -58,41 +58,54 @@ class QuerySubjects:
         kind="learned",
         statement="The singular vectors of W_QK have a meaning: the tokens along each of them share a subject.",
         source="S0 R",
+        question=(
+            "A head's query–key matrix has preferred directions. Are the words at the end of such a direction about "
+            "one subject?"
+        ),
         definition=(
-            "The source asks how the singular vectors of W_QK relate to the semantic structure of the data; the "
-            "statement is ours. Left vectors are the query side, right vectors the key side, with the layer's norm "
-            "folded in, without biases and at offset Δ = 0 under RoPE. Coherence is that of vo.subjects: the mean "
-            f"cosine between the embeddings of the {TOP} tokens (made of letters) that lie farthest along a vector, "
-            f"over a head's first {DIRECTIONS} vectors, weighted by singular value, without pairs of forms of one word "
-            f"and without the axes that encode frequency. {CROWDS} Tokens are read as directions z at the layer's "
-            "norm. Excess is coherence above the larger of two kinds of chance: random tokens of similar frequency; "
-            f"and random directions with the head's own energy over the axes of the tokens (at least "
-            f"{RANDOM_DIRECTIONS}, in a small model up to {MOST_DIRECTIONS // 2}). The "
-            "statistic is the mean excess over heads, of the side where it is smaller. Relatedness, ours: tokens at "
-            "one end of a left vector attend to those at the same end of its right vector. For each pair of vectors "
-            "three relations are measured: the share of pairs of a query and a key token with the same part of speech "
-            "(by lists and endings); the same for spelling (case, and whether a token begins a word); and over listed "
-            "pairs of related nouns the correlation of one noun's coordinate along the left vector with the other's "
-            "along the right one. Chance is the same head with its right vectors re-paired at random, and their signs. "
-            "Only weights are read. Intervals are a bootstrap over the directions of each head."
+            "Are the words along a singular vector of W_QK about one subject? The source asks how these vectors relate "
+            "to the semantic structure of the data; the statement is ours. Left vectors are the query side, right "
+            "vectors the key side, with the layer's norm folded in, without biases and at offset Δ = 0 under RoPE. "
+            "Only weights are read.\n"
+            f"Coherence is that of vo.subjects: the mean cosine between the embeddings of the {TOP} tokens (made of "
+            f"letters) that lie farthest along a vector, over a head's first {DIRECTIONS} vectors, weighted by "
+            "singular value. Pairs of forms of one word are left out, and so are the axes that encode frequency. "
+            "Tokens are read as directions z at the layer's norm.\n"
+            f"{CROWDS}\n"
+            "Excess is coherence above the larger of two kinds of chance: random tokens of similar frequency; and "
+            f"random directions with the head's own energy over the axes of the tokens (at least {RANDOM_DIRECTIONS}, "
+            f"in a small model up to {MOST_DIRECTIONS // 2}). The statistic is the mean excess over heads, of the side "
+            "where it is smaller.\n"
+            "Relatedness, ours: tokens at one end of a left vector attend to those at the same end of its right "
+            "vector. For each pair of vectors three relations are measured. Part of speech: the share of pairs of a "
+            "query and a key token that are the same part of speech (by lists and endings). Spelling: the share of "
+            "pairs that have the same case and either both begin a word or both do not. Related nouns: over listed "
+            "pairs, the correlation of one noun's coordinate along the left vector with the other's along the right "
+            "one. Chance is the same head with its right vectors, and their signs, re-paired at random.\n"
+            "Intervals are a bootstrap over the directions of each head."
         ),
         control=(
-            "random tokens of similar frequency; random directions as loud as the head's; re-paired directions; random "
-            "initialisation"
+            "random tokens of similar frequency; random directions as loud as the head's; re-paired directions; "
+            "random initialisation"
         ),
         rule=(
-            f"A head has a subject on a side if its excess there is at least {T.subject_excess} and significant "
-            f"(Benjamini–Hochberg over heads, {T.false_discovery:.0%}). Parts 1 and 2, the query side and the key "
-            "side: supported if the whole interval of the mean excess lies above that of untrained models, and that of "
-            f"the share of heads with a subject at {T.heads_many:.0%} or above. Refuted if the interval of the share "
-            f"ends at {T.sites_few:.0%} or below, or that of the mean excess below the upper end of untrained models. "
-            f"Qualified if the whole interval of the share lies between {T.sites_few:.0%} and {T.heads_many:.0%}; the "
-            "reading names them. Undecided if an interval spans the end of untrained models, or the share's spans "
-            f"{T.sites_few:.0%} or {T.heads_many:.0%}; and without untrained models, without a tokenizer, or with too "
-            "few words that are single tokens. The weaker of both decides. Part 3 is ours and decides nothing: both "
-            f"sides of a head are related if one relation is at least {T.paired_excess} above re-paired directions and "
-            f"significant (Benjamini–Hochberg over heads and relations, {T.false_discovery:.0%}); verdicts as for "
-            "the other parts. Hardly trained tokens are no subject and are left out of all parts."
+            f"A head has a subject on a side if its excess there is at least {T.subject_excess} and significant (at "
+            f"most {T.false_discovery:.0%} false discoveries over heads, Benjamini–Hochberg). Two numbers are compared "
+            "with their whole intervals: the mean excess, and the share of heads with a subject.\n"
+            "Parts 1 and 2, the query side and the key side; the weaker decides:\n"
+            f"Supported if the mean excess lies above that of untrained models, and the share at {T.heads_many:.0%} or "
+            "above.\n"
+            f"Refuted if the share ends at {T.sites_few:.0%} or below, or if the mean excess is no larger than "
+            "untrained models reach.\n"
+            "Qualified if the mean excess lies above that of untrained models, and the share between "
+            f"{T.sites_few:.0%} and {T.heads_many:.0%}; the reading names the heads.\n"
+            f"Undecided if the mean excess spans what untrained models reach, or the share spans {T.sites_few:.0%} or "
+            f"{T.heads_many:.0%}. Also undecided without untrained models, unless the share refutes. The claim is "
+            f"undecided without a tokenizer, with fewer than {T.words_least} nouns that are single tokens, or with "
+            f"fewer than {T.words_least} trained tokens made of letters.\n"
+            "Part 3 is ours and decides nothing: both sides of a head are related if one relation is at least "
+            f"{T.paired_excess} above re-paired directions and significant (at most {T.false_discovery:.0%} false "
+            "discoveries over heads and relations, Benjamini–Hochberg). The verdicts are as for the other parts."
         ),
         changes=(
             RuleChange(
@@ -123,6 +136,11 @@ class QuerySubjects:
                 "qualified five times of ten, undecided five times. In a small model it is compared with up to 512. "
                 "The interval of the share contains the share itself, which had lain beside it.",
             ),
+        ),
+        rewordings=(
+            Rewording("2026-11-18", "ce089b28fef8", 5),
+            Rewording("2026-11-18", "e225887f40d0", 5),
+            Rewording("2026-11-18", "1d069e1a0a1e", 5),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()

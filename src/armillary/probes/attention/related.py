@@ -20,7 +20,20 @@ from armillary.probes.machinery import RANDOM, AnyInstrument, Evidence, Flags, F
 from armillary.probes.machinery.intervals import discoveries, null_interval, p_values
 from armillary.probes.machinery.tables import cells, head_map, head_table, line, table
 from armillary.probes.machinery.verdicts import above, largest_head, missing_interval
-from armillary.results import Claim, Control, Finding, Limit, Quantity, RuleChange, Statistic, Table, Verdict, Why, say
+from armillary.results import (
+    Claim,
+    Control,
+    Finding,
+    Limit,
+    Quantity,
+    Rewording,
+    RuleChange,
+    Statistic,
+    Table,
+    Verdict,
+    Why,
+    say,
+)
 
 
 @dataclass(frozen=True)
@@ -33,27 +46,38 @@ class Related:
         kind="learned",
         statement="W_QK brings related terms together and keeps unrelated ones apart.",
         source="S0",
+        question=(
+            "Does a head's query–key matrix score related words (such as synonyms) higher than unrelated ones? Does "
+            "it do so better than the words' own vectors do?"
+        ),
         definition=(
-            "AUC is the probability that a related pair of nouns scores above an unrelated one. Before W_QK the score "
-            "is the cosine of the words' directions z. After it, per head, the score is z_i W_QK z_j, the mean of "
-            "both orders, with the layer's norm folded in, without biases and at offset Δ = 0 under RoPE. The gain is "
-            "the AUC of the median head after W_QK less the AUC before: above 0, W_QK brings related words together; "
-            "below 0, it mixes what the embeddings held apart. Related pairs come from a fixed list (synonym, "
-            "antonym, part, kind, association). Unrelated pairs are the same words re-paired at random within their "
-            f"kind, {REPAIRINGS} times, never with a word within two steps of the list; so every word is as frequent "
-            "on both sides. AUC is averaged over kinds by their numbers of pairs. Only weights are read; intervals "
-            "are a bootstrap over pairs."
+            "How well does a head tell pairs of related nouns from unrelated ones? AUC says how often a related pair "
+            "scores above an unrelated one: 0.5 by chance, 1 always.\n"
+            "Before W_QK the score is the cosine of the words' directions z (their embeddings on the sphere of the "
+            "layer's norm). After it, per head, the score is z_i W_QK z_j, the mean of both orders, with the layer's "
+            "norm folded in, without biases and at offset Δ = 0 under RoPE.\n"
+            "The gain is the AUC of the median head after W_QK less the AUC before. Above 0, W_QK brings related words "
+            "together. Below 0, it mixes what the embeddings held apart.\n"
+            "Related pairs come from a fixed list (synonym, antonym, part, kind, association). Unrelated pairs are the "
+            f"same words re-paired at random within their kind, {REPAIRINGS} times, never with a word within two steps "
+            "of the list; so every word is as frequent on both sides. AUC is averaged over kinds by their numbers of "
+            "pairs.\n"
+            "Only weights are read. Intervals are a bootstrap over pairs."
         ),
         control="the cosine before W_QK; random re-pairings in place of the related pairs; random initialisation",
         rule=(
-            f"A head separates if its AUC is at least {T.related_auc} and significant against re-pairings "
-            f"(Benjamini–Hochberg over heads, {T.false_discovery:.0%}). Supported if the whole interval of the share "
-            f"of heads that separate lies at {T.heads_many:.0%} or above, that of the gain above 0, and that of the "
-            "median head's AUC above the interval of untrained models. Refuted if the whole interval of the gain lies "
-            f"below 0, or if that of the share ends at {T.sites_few:.0%} or below, or below the upper end of the same "
-            f"share in untrained models. Qualified if the whole interval of the share lies between {T.sites_few:.0%} "
-            f"and {T.heads_many:.0%} and above untrained models, and the gain is not clearly below 0; the reading "
-            "names the heads. Undecided if an interval spans its limit; without untrained models; with fewer than "
+            f"A head separates if its AUC is at least {T.related_auc} and significant against re-pairings (at most "
+            f"{T.false_discovery:.0%} false discoveries over heads, Benjamini–Hochberg). Three numbers are compared, "
+            "each with its whole interval: the share of heads that separate, the gain, and the AUC of the median head. "
+            "In untrained models a head counts by its AUC alone.\n"
+            f"Supported if the share lies at {T.heads_many:.0%} or above and above untrained models, the gain above 0, "
+            "and the AUC above untrained models.\n"
+            f"Refuted if the gain lies below 0, if the share ends at {T.sites_few:.0%} or below, or if the share is no "
+            f"larger than untrained models reach. Also refuted if the share lies at {T.heads_many:.0%} or above, but "
+            "the median head's AUC is no larger than untrained models reach.\n"
+            f"Qualified if the share lies between {T.sites_few:.0%} and {T.heads_many:.0%} and above untrained models, "
+            "and the gain is not clearly below 0. The reading names the heads.\n"
+            "Undecided otherwise: if an interval spans its limit; without untrained models; with fewer than "
             f"{T.words_least} pairs of single tokens; or without a tokenizer."
         ),
         changes=(
@@ -70,6 +94,11 @@ class Related:
                 "now; across a limit nothing is decided. It is compared with the same share of untrained models, with "
                 "their interval, where the largest of a few had been the limit.",
             ),
+        ),
+        rewordings=(
+            Rewording("2026-11-18", "6695e7536b93", 2),
+            Rewording("2026-11-18", "23dfb56a6582", 2),
+            Rewording("2026-11-18", "b9244719c99a", 2),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
@@ -192,7 +221,8 @@ def _reading(auc: Floats, heads: _Heads, gain: Interval, untrained: Interval) ->
     separates, opposes = heads.separates, heads.opposes
     names = f" ({name_heads(separates)})" if 0 < separates.sum() < separates.size else ""
     parts = [
-        f"{effect}: the median head's AUC differs from theirs by {value} ({low} to {high}). Heads that separate: "
+        f"{effect}: the median head's AUC, how often it scores a related pair above an unrelated one, differs from "
+        f"theirs by {value} ({low} to {high}). Heads that separate: "
         f"{separates.sum()} of {separates.size}{names}, {percent(heads.share.model)}; the best is {largest_head(auc)} "
         f"with AUC {auc.max():.2f}."
     ]

@@ -29,7 +29,7 @@ from armillary.probes.instruments.samples import SAMPLES
 from armillary.probes.machinery import MODEL, AnyInstrument, Evidence, Floats, Interval, T, mean, name_heads
 from armillary.probes.machinery.tables import cells, head_map, head_table, interval_cells
 from armillary.probes.machinery.verdicts import above, missing_interval, name_sites, weighed
-from armillary.results import Claim, Finding, Part, RuleChange, Statistic, Table, say
+from armillary.results import Claim, Finding, Part, Rewording, RuleChange, Statistic, Table, say
 
 EXPONENT = "exponent of Var(q·k) in the number of axes, median head"
 
@@ -44,28 +44,47 @@ class ScoreScale:
         statement="Because the norm gives unit variance, Var(q·k) grows in proportion to the head's width k; 1/√k "
         "undoes it.",
         source="S3",
+        question=(
+            "The dot product of a query and a key varies more the more axes they have, so attention divides it by √k "
+            "for k axes. Is that the right factor for this model's own queries and keys?"
+        ),
         definition=(
-            "Three parts. (1) With the norm: the model's own directions z, as attention reads them, pass through "
-            "Gaussian W_Q and W_K with entries of variance 1/d. Var(q·k)/k is then the mean of |z|²/d, squared; 1 is "
-            f"unit variance. Draws of such q and k for widths k = {WIDTHS[0]} … {WIDTHS[-1]} give the exponent of the "
-            "growth in k. (2) Without the norm: the same with the stream x in place of z, so that Var(q·k)/k is the "
-            "mean of |x|²/d, squared. (3) In the model's own heads: how Var(q·k) over a query's keys grows as random "
-            "axes of the head's space are taken one after another. The exponent is 1 + ln(V/A)/ln k, where V is the "
-            "variance with all k axes and A is k times that with one axis. 1 means that axes vary independently, so "
-            "that 1/√k undoes the growth; above 1 they work together, and scores grow faster. The statistic is the "
-            "median head's exponent."
+            "How fast the variance of q·k grows with the head's width k, measured in three ways.\n"
+            "(1) With the norm: the model's own directions z, as attention reads them, pass through Gaussian W_Q and "
+            "W_K with entries of variance 1/d, where d is the width of the model. Var(q·k)/k is then the mean of "
+            f"|z|²/d, squared; 1 is unit variance. Draws of such q and k for widths k = {WIDTHS[0]} … {WIDTHS[-1]} "
+            "give the exponent of the growth in k.\n"
+            "(2) Without the norm: the same with the stream x in place of z, so that Var(q·k)/k is the mean of |x|²/d, "
+            "squared.\n"
+            "(3) In the model's own heads: how Var(q·k) over a query's keys grows as random axes of the head's space "
+            "are taken one after another. The exponent is 1 + ln(V/A)/ln k, where V is the variance with all k axes "
+            "and A is k times the variance with one axis. At 1, axes vary independently, so that 1/√k undoes the "
+            "growth. Above 1 they work together, and scores grow faster.\n"
+            "The statistic is the median head's exponent."
         ),
         control="the stream without the norm (part 2); random initialisation; shuffled text",
         rule=(
-            f"(1) supported if Var(q·k)/k is 1 within a factor of {T.scale_unit} in at least {T.sites_most:.0%} of "
-            f"layers and the exponent of random draws is 1 ± {T.scale_exponent_within}; refuted if it is in at most "
-            f"{T.sites_few:.0%} of layers or the exponent differs by more. (2) supported if Var(q·k)/k without the "
-            f"norm is farther from 1 than a factor of {T.scale_norm:.0f} in at least {T.sites_most:.0%} of layers; "
-            f"refuted if in at most {T.sites_few:.0%}: there the stream has unit variance by itself. (3) supported if "
-            f"the exponent is 1 ± {T.scale_exponent_within} in at least {T.sites_most:.0%} of heads; refuted if in at "
-            f"most {T.sites_few:.0%}. Each part is qualified in between, and undecided if places whose interval spans "
-            "a limit could turn it. The claim's verdict is its weakest part's. Whether scores have a variance near 1 "
-            "is reported as a part of our own: it depends on the size of the weights, of which the source says nothing."
+            "Three parts about how Var(q·k) grows with the width k; the weakest decides.\n"
+            "Part 1, with the norm, Var(q·k) = k.\n"
+            f"Supported if Var(q·k)/k is 1 within a factor of {T.scale_unit} in at least {T.sites_most:.0%} of layers, "
+            f"and the exponent of random draws is 1 ± {T.scale_exponent_within}.\n"
+            f"Refuted if Var(q·k)/k is within that factor in at most {T.sites_few:.0%} of layers, or if the exponent "
+            f"lies outside 1 ± {T.scale_exponent_within}.\n"
+            "Qualified in between.\n"
+            "Part 2, without the norm Var(q·k)/k follows the stream's length.\n"
+            f"Supported if Var(q·k)/k without the norm is farther from 1 than a factor of {T.scale_norm:g} in at least "
+            f"{T.sites_most:.0%} of layers.\n"
+            f"Refuted if it is so in at most {T.sites_few:.0%}: there the stream has unit variance by itself.\n"
+            "Qualified in between.\n"
+            "Part 3, 1/√k undoes the growth in the model's heads.\n"
+            f"Supported if the exponent is 1 ± {T.scale_exponent_within} in at least {T.sites_most:.0%} of heads.\n"
+            f"Refuted if it is in at most {T.sites_few:.0%} of heads.\n"
+            "Qualified in between.\n"
+            "Intervals count as a whole. Each part is undecided if layers or heads whose interval spans a limit could "
+            "turn its verdict. Part 3 is also undecided if half of the heads or more have scores that do not vary; "
+            "with fewer, such heads are left out.\n"
+            "A part of our own decides nothing: whether scores have a variance near 1. It depends on the size of the "
+            "weights, of which the source says nothing."
         ),
         kind="behaviour",
         changes=(
@@ -80,6 +99,10 @@ class ScoreScale:
                 "The exponent of random draws refuted by its value alone; across its limit it leaves part 1 open now, "
                 "as this rule's text says. Six models have 0.99 to 1.01, so that no verdict of theirs changed.",
             ),
+        ),
+        rewordings=(
+            Rewording("2026-11-18", "1bb9e3d51a24", 2),
+            Rewording("2026-11-18", "2b92e6b2ac63", 2),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (HEADS, SAMPLES)

@@ -36,7 +36,20 @@ from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, F
 from armillary.probes.machinery.intervals import discoveries
 from armillary.probes.machinery.tables import cells, head_map, head_table
 from armillary.probes.machinery.verdicts import above, missing_interval, weighed
-from armillary.results import Claim, Control, Finding, Part, Quantity, RuleChange, Statistic, Table, Verdict, Why, say
+from armillary.results import (
+    Claim,
+    Control,
+    Finding,
+    Part,
+    Quantity,
+    Rewording,
+    RuleChange,
+    Statistic,
+    Table,
+    Verdict,
+    Why,
+    say,
+)
 
 DEEP, RISE = 0, 1
 # The share of heads has few values. With 400 draws the end of its interval jumps from one to the next with the seed.
@@ -57,39 +70,53 @@ class Subjects:
         kind="learned",
         statement="Deeper heads are subject-specific.",
         source="S0 S1",
-        definition=(
-            f"Coherence is the mean cosine between the embeddings of the {TOP} output tokens (made of letters) that a "
-            f"right singular vector of W_VO promotes most: over a head's first {DIRECTIONS} vectors, weighted by "
-            "singular value, without pairs of forms of one word. Of the two ends of a vector the one is read along "
-            f"which output tokens reach farther. {CROWDS} Embeddings are centred, and the hundredth of their principal "
-            "axes with the most variance is removed: these axes encode how frequent a token is, and make rare "
-            "tokens similar. Excess is coherence above chance, the larger of two: (a) random tokens of similar "
-            "frequency, with the token number as frequency rank, as in vocabularies built by merging; (b) "
-            f"{RANDOM_DIRECTIONS} random directions (up to {MOST_DIRECTIONS} in small models) with the head's own "
-            "energy over the axes of the output matrix, read in the same way. Any direction picks tokens that resemble "
-            "each other, because tokens are read with the matrix by which they are compared, and along loud axes more "
-            "so; hence (b). Two statistics: the mean "
-            "excess of the heads of the last third of layers, and the rise of the excess from first to last layer by "
-            "least squares. Only weights are read. Intervals are a bootstrap over the directions of each head and the "
-            "draws of its chance; all heads are measured, so heads are not drawn."
+        question=(
+            "Every head writes some words most strongly. Are these words more alike than by chance (do they have a "
+            "subject), and more so in later layers?"
         ),
-        control="random tokens of similar frequency; random directions as loud as the head's; random initialisation",
+        definition=(
+            "Are the words that a head writes most strongly alike, and more so in later layers? Coherence is the mean "
+            f"cosine between the embeddings of the {TOP} output tokens (made of letters) that a right singular vector "
+            f"of W_VO promotes most: over a head's first {DIRECTIONS} vectors, weighted by singular value, without "
+            "pairs of forms of one word. A vector has two ends: the one along which output tokens reach farther is "
+            "read. Only weights are read.\n"
+            f"{CROWDS}\n"
+            "Embeddings are centred, and the hundredth of their principal axes with the most variance is removed: "
+            "these axes encode how frequent a token is, and make rare tokens similar.\n"
+            "Excess is coherence above chance, the larger of two: (a) random tokens of similar frequency. The token "
+            f"number is the frequency rank, as in vocabularies built by merging. (b) {RANDOM_DIRECTIONS} random "
+            f"directions (up to {MOST_DIRECTIONS} in small models) with the head's own energy over the axes of the "
+            "output matrix, read in the same way. Any direction picks tokens that resemble each other, because tokens "
+            "are read with the matrix by which they are compared, and along loud axes more so; hence (b).\n"
+            "Two statistics: the mean excess of the heads of the last third of layers, and the rise of the excess from "
+            "first to last layer by least squares.\n"
+            "Intervals are a bootstrap over the directions of each head and the draws of its chance. All heads are "
+            "measured, so heads are not drawn."
+        ),
+        control=("random tokens of similar frequency; random directions as loud as the head's; random initialisation"),
         rule=(
-            f"A head has a subject if its excess is at least {T.subject_excess} and significant (Benjamini–Hochberg "
-            f"over heads, {T.false_discovery:.0%}). The source asserts both parts, and the weaker decides. Part 1: "
-            "heads of the last third have a subject. Supported if the whole interval of their mean excess lies above "
-            f"that of untrained models, and that of the share of them with a subject at {T.heads_many:.0%} or above. "
-            f"Refuted if the interval of the share ends at {T.sites_few:.0%} or below, or that of the mean excess "
-            f"below the upper end of untrained models. Qualified if the whole interval of the share lies between "
-            f"{T.sites_few:.0%} and {T.heads_many:.0%}; the reading names them. Undecided if an interval spans the end "
-            f"of untrained models, or the share's spans {T.sites_few:.0%} or {T.heads_many:.0%}. Part 2: more so "
-            "than earlier ones. Supported if the whole interval of the rise lies above 0 and above that of "
-            "untrained models. Refuted if it lies below 0, "
-            f"or below the upper end of untrained models, or within ±{T.subject_excess} across 0. In this last case "
-            "the share of the heads of the first third with a subject counts as well: qualified if its interval lies "
-            f"above {T.sites_few:.0%}, undecided if it spans that. Undecided otherwise, and without untrained models, "
-            "with one layer, without a tokenizer, or with too few words that are single tokens. Hardly trained tokens "
-            "are no subject and are left out."
+            f"A head has a subject if its excess is at least {T.subject_excess} and significant (at most "
+            f"{T.false_discovery:.0%} false discoveries over heads, Benjamini–Hochberg). Two parts, both asserted by "
+            "the source; the weaker decides. Whole intervals count.\n"
+            "Part 1, heads of the last third have a subject.\n"
+            "Supported if their mean excess lies above that of untrained models, and the share of them with a subject "
+            f"at {T.heads_many:.0%} or above.\n"
+            f"Refuted if the share ends at {T.sites_few:.0%} or below, or if the mean excess is no larger than "
+            "untrained models reach.\n"
+            "Qualified if the mean excess lies above that of untrained models, and the share between "
+            f"{T.sites_few:.0%} and {T.heads_many:.0%}; the reading names the heads.\n"
+            f"Undecided if the mean excess spans what untrained models reach, or the share spans {T.sites_few:.0%} or "
+            f"{T.heads_many:.0%}.\n"
+            "Part 2, more so than earlier heads.\n"
+            "Supported if the rise lies above 0 and above that of untrained models.\n"
+            "Refuted if the rise lies below 0, or if it lies above 0 but is no larger than untrained models reach.\n"
+            "Undecided otherwise, with one exception: where the interval of the rise spans 0 and lies within "
+            f"±{T.subject_excess}, the share of the heads of the first third with a subject decides. Then part 2 is "
+            f"refuted if this share ends at {T.sites_few:.0%} or below, qualified if it lies above, and undecided if "
+            "it spans that.\n"
+            "Without untrained models both parts are undecided, unless one of these shares settles them. The claim is "
+            f"undecided with one layer, without a tokenizer, with fewer than {T.words_least} nouns that are single "
+            f"tokens, or with fewer than {T.words_least} trained tokens made of letters."
         ),
         changes=(
             RuleChange(
@@ -124,6 +151,11 @@ class Subjects:
                 "A share whose interval spans one half was called qualified, although it does not say whether many "
                 "heads have a subject. It is undecided now, as everywhere else.",
             ),
+        ),
+        rewordings=(
+            Rewording("2026-11-18", "5231eb63db6b", 5),
+            Rewording("2026-11-18", "264f0b83412a", 5),
+            Rewording("2026-11-18", "27ebee0dd432", 5),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()

@@ -8,7 +8,7 @@ import numpy as np
 from armillary.probes.instruments.heads import HEADS
 from armillary.probes.machinery import MODEL, RANDOM, SHUFFLED, AnyInstrument, Evidence, Floats
 from armillary.probes.machinery.tables import cells, layer_table, line
-from armillary.results import Claim, Control, Finding, Statistic, Table, say
+from armillary.results import Claim, Control, Finding, Rewording, Statistic, Table, say
 
 
 @dataclass(frozen=True)
@@ -20,20 +20,32 @@ class TwoViews:
         chapter="B",
         statement="Per-head slices and one large matrix are the same computation.",
         source="S3",
+        question=(
+            "Attention can be computed head by head, or written with one matrix per head that takes whole token "
+            "vectors. Do both give the same numbers in this model?"
+        ),
         definition=(
-            "For a few windows of text, the scores of every head are rebuilt from its matrix W_QK, and the heads' "
-            "results from the attention pattern and W_VO. Both matrices have the norm's gain, shift and centring "
-            "folded in, so that they act on directions. Biases, rotation, grouped heads, q/k-norm and soft cap are "
-            "included. The rebuilt values, in float64, are compared with those of the running model. The statistic is "
-            "the largest error divided by the largest value; for results also by the largest score, because softmax "
-            "amplifies the rounding of scores that much. It is not an average over a sample, so it has no interval."
+            "The running model, which computes attention head by head, is compared with one large matrix per head, for "
+            "a few windows of text. The scores of every head are rebuilt from its matrix W_QK. The heads' results, "
+            "before W_O, are rebuilt from the attention of these scores and from W_VO. Both matrices are kept as their "
+            "two factors, and have the norm's gain, shift and centring folded in, so that they act on directions. "
+            "Biases, rotation, grouped heads, q/k-norm and soft cap are included. The rebuilt values are in float64.\n"
+            "The statistic is the largest error divided by the largest value. For results it is also divided by the "
+            "largest score, if that is above 1, because softmax amplifies the rounding of scores that much. It is not "
+            "an average over a sample, so it has no interval."
         ),
         control="the same without the norm's gain and shift; random initialisation; shuffled text",
         rule=(
-            "Supported if no error exceeds 64 roundings of the model's dtype (8 in half precision). Refuted otherwise. "
+            "The largest error is compared with what rounding explains.\n"
+            "Supported if no error exceeds 64 roundings of the model's dtype (8 in half precision).\n"
+            "Refuted otherwise.\n"
             "The claim is exact by definition: the measurement tests this implementation and the model's rounding."
         ),
         kind="definition",
+        rewordings=(
+            Rewording("2026-11-18", "302a8cbce6c1", 0),
+            Rewording("2026-11-18", "ec3e047ad15a", 0),
+        ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (HEADS,)
     needs_documents: ClassVar[bool] = False

@@ -42,9 +42,9 @@ def nearest(layers: Iterable[int], measured: Sequence[int]) -> list[int]:
 
 
 RULE = (
-    f"supported if it holds for the mean over layers and fails in at most {T.sites_few:.0%} of layers; refuted if it "
-    f"fails for the mean and holds in at most {T.sites_few:.0%} of layers; qualified if it holds in some layers and "
-    f"fails in others, more than {T.sites_few:.0%} each"
+    f"Supported if it holds for the mean over layers, and fails in at most {T.sites_few:.0%} of layers.\n"
+    f"Refuted if it fails for the mean, and holds in at most {T.sites_few:.0%} of layers.\n"
+    f"Qualified if it holds in some layers and fails in others, more than {T.sites_few:.0%} each."
 )
 """How rules of this chapter say it."""
 

@@ -20,7 +20,7 @@ from armillary.probes.filter.compression.bit_tables import (
 from armillary.probes.filter.compression.compress_parts import Savings, compress_parts
 from armillary.probes.filter.expert_parts import NOTE
 from armillary.probes.machinery import RANDOM, AnyInstrument, Evidence, T, undecided, weighed
-from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Why, say
+from armillary.results import Claim, Control, Finding, Rewording, RuleChange, Statistic, Why, say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -43,31 +43,42 @@ class Compress:
         chapter="E",
         statement="The activation reduces complexity, by what W_1 has learned to move into its discard region.",
         source="S3",
+        question=(
+            "How many bits does it take to store the hidden values, before and after the activation? Does the "
+            "activation save bits, and because of what the model has learned?"
+        ),
         kind="learned",
         definition=(
-            "Bits per hidden coordinate in a decodable bitstream, before and after the activation. Values are "
-            "quantised at a step of a quarter of their own root mean square and coded one coordinate at a time, with "
-            "one table per layer; the table and the ends of the stream are counted. Sixteen tokens of each document, "
-            "first ones left out, up to 1024 units. In a gated layer the activation of the gate is measured, and the "
-            "product is reported as well. Bits at the same absolute step on both sides are reported too; there scale "
-            "alone saves bits (small numbers leave GELU halved), and W_out can undo scale. Effective rank and Hoyer "
-            "sparsity are reported but do not decide: a pointwise map of a stream of rank d nearly always raises its "
-            "rank."
+            "How many bits does it take to store the hidden values, before and after the activation? They are "
+            "counted per hidden coordinate, in a bitstream that can be decoded. Values are quantised at a step of a "
+            "quarter of their own root mean square and coded one coordinate at a time, with one table per layer; "
+            "the table and the ends of the stream are counted. Sixteen tokens of each document are coded, first "
+            "ones left out, and up to 1024 units.\n"
+            "In a gated layer the activation of the gate is measured, and the product is reported as well.\n"
+            "Bits at the same absolute step on both sides are reported too. There scale alone saves bits (small "
+            "numbers leave GELU halved), and W_out can undo scale.\n"
+            "Effective rank and Hoyer sparsity are reported but do not decide: a pointwise map of a stream of rank "
+            "d nearly always raises its rank."
         ),
         control=(
-            "random initialisation (five untrained twins of a small model, two with --quick, in the first, middle and "
-            "last layer); random directions in "
-            "place of those of W_1, every unit at the mean and variance it has in the model; the same centred at zero"
+            "random initialisation (five untrained twins of a small model, two with --quick, in the first, middle "
+            "and last layer); random directions in place of those of W_1, every unit at the mean and variance it "
+            "has in the model; the same centred at zero"
         ),
         rule=(
-            f"Part 1: a layer saves if its activation removes more than {T.compress_bits} bits per coordinate. Any "
-            "such activation saves bits, trained or not. Part 2: training adds to it if a layer saves "
-            f"{T.compress_margin} bits more than untrained models do (upper end). Large untrained weights do that "
-            "too: the farther inputs reach, the more is cut. Part 3: what W_1 has learned adds to it if a layer "
-            f"saves {T.compress_margin} bits more than random directions at the same means and "
-            "variances. S3 counts scaling and translation among what W_1 learns; this control keeps both and leaves "
-            "only where W_1 looks. Intervals must lie wholly on one side of a limit. A part is "
-            f"{RULE}. Undecided otherwise: intervals span the limit. The claim's verdict is that of the weakest part."
+            "Three parts, each answered layer by layer; the weakest decides. Intervals must lie wholly on one side "
+            "of a limit.\n"
+            f"Part 1, the activation saves bits: in a layer it removes more than {T.compress_bits} bits per "
+            "coordinate. Any such activation saves bits, trained or not.\n"
+            f"Part 2, training adds to it: a layer saves {T.compress_margin} bits more than untrained models do "
+            "(upper end; the nearest layer that was measured there). Large untrained weights save more, too: the "
+            "farther inputs reach, the more is cut.\n"
+            f"Part 3, what W_1 has learned adds to it: a layer saves {T.compress_margin} bits more than random "
+            "directions at the same means and variances. S3 counts scaling and translation among what W_1 learns; "
+            "this control keeps both and leaves only where W_1 looks.\n"
+            "Each part, over layers:\n"
+            f"{RULE}\n"
+            "Undecided otherwise: intervals span the limit, or there are no untrained models."
         ),
         changes=(
             RuleChange(
@@ -83,6 +94,10 @@ class Compress:
                 "0.31), and so were the built-in GPT with its matrices permuted, and MiniLM, where random directions "
                 "save more. Untrained models are five, where three had been.",
             ),
+        ),
+        rewordings=(
+            Rewording("2026-11-18", "2c78bd9d768e", 2),
+            Rewording("2026-11-18", "66ab883d2fa0", 2),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()

@@ -11,7 +11,20 @@ from armillary.probes.machinery import MODEL, RANDOM, SHUFFLED, AnyInstrument, E
 from armillary.probes.machinery.intervals import over_twins
 from armillary.probes.machinery.tables import cells, interval_cells, layer_table, line
 from armillary.probes.machinery.verdicts import undecided, weighed
-from armillary.results import Claim, Control, Finding, Limit, Part, Quantity, RuleChange, Statistic, Table, Why, say
+from armillary.results import (
+    Claim,
+    Control,
+    Finding,
+    Limit,
+    Part,
+    Quantity,
+    Rewording,
+    RuleChange,
+    Statistic,
+    Table,
+    Why,
+    say,
+)
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -32,25 +45,37 @@ class Discard:
         chapter="E",
         statement="The activation of a feed-forward layer moves irrelevant coordinates to a discard region.",
         source="S3",
+        question=(
+            "Does a feed-forward layer push most of its hidden values below zero, where the activation nearly "
+            "deletes them?"
+        ),
         kind="learned",
         definition=(
-            "Two shares per layer, over all tokens but first ones: hidden coordinates below zero before the activation "
-            "(of the gate, where there is one), and coordinates below 1 % of their token's peak at the input of W_out "
-            "(the product, where there is a gate). In any stream centred at zero, half of the coordinates are below "
-            "zero, trained or not. Also reported: the share of the squared length that coordinates below zero still "
-            "carry; and units that are silent, always on, or duplicates of another (by their weights, or by their "
-            "activations on tokens that are not massive). Whether the discarded coordinates are irrelevant is measured "
-            "by ffn.select."
+            "How many hidden values of a feed-forward layer does the activation throw away? Two shares are measured "
+            "per layer, over all tokens but first ones.\n"
+            "(1) Below zero: hidden coordinates below zero before the activation (of the gate, where there is one). "
+            "In any stream centred at zero, half of the coordinates lie there, trained or not.\n"
+            f"(2) Gone: coordinates below {T.discard_peak:.0%} of their token's peak at the input of W_out (the "
+            "product, where there is a gate).\n"
+            "Also reported: the share of the squared length that coordinates below zero still carry; and units that "
+            "are silent, always on, or duplicates of another (by their weights, or by their activations on tokens "
+            "that are not massive).\n"
+            "Whether the discarded coordinates are irrelevant is measured by ffn.select."
         ),
         control="one half, for a centred stream; random initialisation; shuffled text",
         rule=(
-            "Intervals must lie wholly on one side of a limit. Part 1, below zero: a layer discards if its share below "
-            f"zero exceeds two thirds, and exceeds chance by more than {100 * T.discard_beyond:.0f} points; chance is "
-            "the larger of 50% and what another untrained model would show (upper end over twins). Part 2, gone: more "
-            f"than {T.discard_gone:.0%} of coordinates, and more than in untrained models, are below 1% of the peak. A "
-            f"part is {RULE}. Part 1 is not refuted where layers exceed chance but not two thirds. The claim's verdict "
-            "is that of the weaker part. Undecided otherwise: intervals span a limit, or there are too few documents "
-            "or no untrained models."
+            "Two parts, each answered layer by layer; the weaker decides. Intervals must lie wholly on one side of "
+            "a limit.\n"
+            "Part 1, below zero: a layer discards if its share below zero exceeds two thirds, and exceeds chance by "
+            f"more than {100 * T.discard_beyond:.0f} points. Chance is 50%, or what another untrained model would "
+            "show (upper end over twins) if that is more.\n"
+            f"Part 2, gone: in a layer, more than {T.discard_gone:.0%} of coordinates are below {T.discard_peak:.0%} "
+            "of the peak, and more than in another untrained model (upper end over twins).\n"
+            "Each part, over layers:\n"
+            f"{RULE}\n"
+            "Part 1 is not refuted by layers that exceed chance but not two thirds: in the lines for 'refuted' and "
+            "'qualified' such a layer counts among those where it holds. It counts among those where it fails, too.\n"
+            "Undecided otherwise: intervals span a limit, or there are too few documents or no untrained models."
         ),
         changes=(
             RuleChange(
@@ -59,6 +84,10 @@ class Discard:
                 "of their own. A layer whose interval spans a limit no longer counts against the claim. Units that "
                 "agree only on massive tokens are not duplicates.",
             ),
+        ),
+        rewordings=(
+            Rewording("2026-11-18", "6edc40fc67f2", 1),
+            Rewording("2026-11-18", "29e04b4c47f6", 1),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()

@@ -19,7 +19,7 @@ from armillary.probes.machinery import (
     undecided,
 )
 from armillary.probes.machinery.verdicts import FIVE_TWINS, weighed
-from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Table, Why, say
+from armillary.results import Claim, Control, Finding, Rewording, RuleChange, Statistic, Table, Why, say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -39,34 +39,50 @@ class Select:
         chapter="E",
         statement="What is discarded is irrelevant in this context.",
         source="S3",
+        question=(
+            "An activation shrinks hidden values below zero and keeps those above. Are the values that it shrinks "
+            "worth less for the next word than those that it keeps, and does it choose anew for every word?"
+        ),
         kind="learned",
         definition=(
-            "Discarded are the coordinates below zero before the activation (of the gate, where there is one). Three "
-            "things are measured. (1) How much of the next token's embedding a linear fit decodes from the discarded "
-            "values and from the kept ones, before the activation: share of variance, fitted on one half of the "
+            "Is what the activation discards worth less than what it keeps? Discarded are the coordinates below "
+            "zero before the activation (of the gate, where there is one). Three things are measured.\n"
+            "(1) Reading: how much of the next token's embedding a linear fit decodes from the discarded values, "
+            "and from the kept ones, before the activation. It is a share of variance, fitted on one half of the "
             "documents and tested on the other, in the first, middle and last layer. Both sides have equally many "
-            "coordinates of each token, the largest ones. (2) What letting the discarded values through costs: slope 1 "
-            "in place of the activation below zero, in one layer at a time (also slopes 0.1 to 1 in all layers), "
-            "beside the same changes at as many random coordinates of each token. (3) What zeroing as many units "
-            "costs, the same for every token, beside zeroing the discarded ones: is the choice made in context? Also "
-            "reported, as a part of our own: what zeroing the discarded coordinates after the activation costs. It "
-            "measures only what the activation has left of them (after ReLU: nothing)."
+            "coordinates of each token, the largest ones.\n"
+            "(2) Letting through: what it costs to let the discarded values through, with slope 1 in place of the "
+            "activation below zero, in the first, middle and last layer, one at a time (also slopes 0.1 to 1 in all "
+            "layers at once). Beside it stand the same changes at as many random coordinates of each token.\n"
+            "(3) Context: what zeroing as many units costs, the same ones for every token, beside zeroing the "
+            "discarded ones. Is the choice made in context?\n"
+            "Also reported, as a part of our own: what zeroing the discarded coordinates after the activation "
+            "costs. It measures only what the activation has left of them (after ReLU: nothing)."
         ),
         control=(
-            "the kept values; random initialisation (five untrained twins of a small model, two with --quick, middle "
-            "layer); the same changes at random coordinates; as many units, the same for every token: "
-            "those discarded most often"
+            "the kept values; random initialisation (five untrained twins of a small model, two with --quick, "
+            "middle layer); the same changes at random coordinates; as many units, the same for every token: those "
+            "discarded most often"
         ),
         rule=(
-            "Intervals must lie wholly on one side of a limit. Part 1: in a layer, the discarded values decode less "
-            f"than {T.select_half:.0%} of what the kept ones do, and the difference exceeds that of untrained models "
-            "(upper end). Only layers count in which the kept values decode anything. Part 2: in a layer, letting the "
-            f"discarded through costs less than {T.select_half:.0%} of the same changes elsewhere. Only layers count "
-            f"in which those cost more than {T.select_cost} nats per token. Each of the two is {RULE}. Part 3: "
-            f"supported if zeroing the same units for every token costs {T.select_cost} nats more than zeroing the "
-            "discarded ones, refuted if it does not. The claim's verdict is that of the weakest part. Undecided "
-            "otherwise: intervals span a limit; no layer counts; the loss does not depend on the layers; or the model "
-            "has no next-token loss."
+            "Three parts; the weakest decides. Parts 1 and 2 are answered layer by layer. Intervals must lie wholly "
+            "on one side of a limit.\n"
+            f"Part 1, reading: in a layer, the discarded values decode less than {T.select_half:.0%} of what the "
+            "kept ones do, and the difference exceeds that of untrained models (upper end, middle layer). Only "
+            "layers count in which the kept values decode anything, but the mean is over all measured layers.\n"
+            f"Part 2, letting through: in a layer, letting the discarded through costs less than {T.select_half:.0%} "
+            "of what the same changes cost elsewhere. Only layers count in which those cost more than "
+            f"{T.select_cost} nats per token.\n"
+            "Parts 1 and 2, over layers:\n"
+            f"{RULE}\n"
+            "Part 3, context.\n"
+            f"Supported if zeroing the same units for every token costs {T.select_cost} nats more than zeroing the "
+            "discarded ones.\n"
+            "Refuted if it does not.\n"
+            f"Undecided if zeroing random units, as many, costs at most {T.select_cost} nats: then no choice can "
+            "show.\n"
+            "Undecided otherwise: intervals span a limit; no layer counts in part 1 or 2; part 1 has no untrained "
+            "models; or the model has no next-token loss."
         ),
         changes=(
             RuleChange(
@@ -76,6 +92,10 @@ class Select:
                 "and by letting the values through, layer by layer. The former measure is a part of our own.",
             ),
             FIVE_TWINS,
+        ),
+        rewordings=(
+            Rewording("2026-11-18", "c3eec0bbff79", 2),
+            Rewording("2026-11-18", "29effd8f0b53", 2),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
@@ -109,7 +129,7 @@ class Select:
         costs, decoded = result
         skills, own = (Skills.of(evidence, decoded, target) for target in (NEXT, SAME))
         parts = (read_part(skills, own), through_part(costs), context_part(costs), leak_part(costs))
-        kept, discarded = (say(value, ".1%") for value in skills.skill[:, :, 0].mean(0))
+        from_kept, from_discarded = (say(value, ".1%") for value in skills.skill[:, :, 0].mean(0))
         return Finding(
             claim=self.claim,
             **weighed(parts),
@@ -119,8 +139,8 @@ class Select:
                 *([Control(RANDOM, *skills.untrained)] if decoded.twins else []),
                 Control("the token itself in place of the next", *own.mean_difference),
             ),
-            headline=f"From the discarded values {discarded} of the next token's embedding can be decoded, from as "
-            f"many kept values {kept}",
+            headline=f"From the discarded values {from_discarded} of the next token's embedding can be decoded, from "
+            f"as many kept values {from_kept}",
             table=cost_table(costs),
             quantities=cost_lines(costs),
             notes=(

@@ -14,7 +14,7 @@ from armillary.probes.filter.writes.write_tables import write_lines, write_table
 from armillary.probes.instruments.samples import SAMPLES
 from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, T, spread_layers, undecided
 from armillary.probes.machinery.verdicts import FIVE_TWINS, weighed
-from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Why, say
+from armillary.results import Claim, Control, Finding, Rewording, RuleChange, Statistic, Why, say
 
 LAYERS, TWINS, TWIN_LAYERS = 8, 5, 3
 ROUTED = (
@@ -33,29 +33,40 @@ class ForwardWrite:
         kind="learned",
         statement="The feed-forward computes a filtered, simplified update.",
         source="S3",
+        question=(
+            "Is what a feed-forward layer adds simpler than what it reads, in that fewer bits describe it? And did "
+            "training make it so?"
+        ),
         definition=(
-            "Bits per coordinate of the write, of its input y (the norm's output) and of attention's write, for "
-            "sampled tokens. A stream is turned to its principal axes, which come from the other half of the "
-            f"documents. Every coordinate is quantised at a step of {STEP:g} of the stream's own root mean square, so "
-            "that scale does not count, and coded with one table per octave of axes; tables are counted. The statistic "
-            "is the share of the input's bits that the write does not need, mean over layers. Effective rank is the "
-            "participation ratio. The write is also computed from units above zero alone, and with the values below "
-            f"zero let through. At most {LAYERS} layers are measured, and those that write nothing are left out. "
-            "Intervals are over documents."
+            "Is what the feed-forward adds (its write) simpler than what it reads? Counted are the bits per "
+            "coordinate of the write, of its input y (the norm's output) and of attention's write, for sampled "
+            "tokens (no first and no massive ones).\n"
+            "A stream is turned to its principal axes, which come from the other half of the documents. Every "
+            f"coordinate is quantised at a step of {STEP:g} of the stream's own root mean square, so that scale does "
+            "not count, and coded with one table per octave of axes; tables are counted.\n"
+            "The statistic is the share of the input's bits that the write does not need, mean over layers.\n"
+            "Effective rank is the participation ratio. The write is also computed from units above zero alone, and "
+            f"with the values below zero let through. At most {LAYERS} layers are measured, and those that write "
+            "nothing are left out. Intervals are over documents."
         ),
         control=(
             f"random initialisation ({TWINS} untrained twins of a small model, in the first, middle and last layer); "
             "attention's write in place of the feed-forward's"
         ),
         rule=(
-            f"Part 1: a layer simplifies if its write takes {T.write_saved:.0%} fewer bits than its input. Part 2: "
-            f"training makes it so if that share exceeds the upper end of untrained models by {T.write_margin:.0%} of "
-            "the bits, and is not so if the share lies below that plus what five untrained models would show: two or "
-            "three, as a large model has, have a wide interval that must not refute. Parts 3 to 5 are ours and decide "
-            f"nothing: the write is {T.write_saved:.0%} simpler than attention's write; than the same write with the "
-            f"discarded values let through; and takes {T.write_saved:.0%} fewer directions than the input. Intervals "
-            f"must lie wholly on one side of a limit. A part is {RULE}. Undecided otherwise: intervals span the limit. "
-            "The claim's verdict is that of the weaker of parts 1 and 2."
+            "Five parts, each answered layer by layer. The weaker of parts 1 and 2 decides. Intervals must lie "
+            "wholly on one side of a limit.\n"
+            f"Part 1, the write is simpler: in a layer it takes {T.write_saved:.0%} fewer bits than its input.\n"
+            "Part 2, training makes it so: the share saved exceeds the upper end of untrained models by "
+            f"{T.write_margin:.0%} of the bits, in the nearest layer that was measured there. It fails if the share "
+            f"lies below that of five untrained models (their upper end) plus {T.write_margin:.0%}. Two or three "
+            "twins, as a large model has, have a wide interval that must not refute.\n"
+            f"Parts 3 to 5 are ours and decide nothing: the write is {T.write_saved:.0%} simpler than attention's "
+            f"write; it is {T.write_saved:.0%} simpler than the same write with the discarded values let through; "
+            f"and it takes {T.write_saved:.0%} fewer directions than the input.\n"
+            "Each part, over layers:\n"
+            f"{RULE}\n"
+            "Undecided otherwise: intervals span the limit, or there are no untrained models."
         ),
         changes=(
             FIVE_TWINS,
@@ -64,6 +75,10 @@ class ForwardWrite:
                 "Two or three untrained models, as a large model has, refute part 2 only below what five would show, "
                 "as in all other claims. Their wide interval had refuted by itself. The rule's text says so now.",
             ),
+        ),
+        rewordings=(
+            Rewording("2026-11-18", "517fe9bad4c2", 2),
+            Rewording("2026-11-18", "dc5a9d646d60", 2),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (SAMPLES,)

@@ -22,7 +22,7 @@ from armillary.probes.machinery import (
     undecided,
     weighed,
 )
-from armillary.results import Claim, Control, Finding, Part, RuleChange, Statistic, Verdict, Why, say
+from armillary.results import Claim, Control, Finding, Part, Rewording, RuleChange, Statistic, Verdict, Why, say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -44,29 +44,42 @@ class Coarse:
         chapter="F",
         statement="Depth is a renormalisation flow: states are correlated over longer distances, layer by layer.",
         source="S3",
+        question="Are the states of tokens in a document alike over longer distances in later layers?",
         definition=(
-            "How many tokens apart two states of a document are still alike, after the last block over before the "
-            "first. C(Δ) is the correlation of directions of the stream Δ tokens apart in a document, minus the mean "
-            "of all documents at the same position; first tokens are left out; Δ goes up to half a window and at most "
-            "32. P, the mean of C over the farthest quarter of distances, is what the whole document shares (its "
-            "subject, for example) and is not a length. The correlation length is ½ + Σ (C(Δ) − P)/(1 − P) over the "
-            "nearer distances: states without any correlation have ½ token. That is no floor: an estimate from few "
-            "documents lies on either side of it, and so does the truth where near tokens are less alike than far "
-            "ones, as words that do not repeat at once. Below a fraction, a length of less than ¼ counts as ¼. Whether "
-            "depth is isomorphic to a renormalisation group cannot be measured: the verdict is about the length."
+            "The correlation length is how many tokens apart two states of a document are still alike. The statistic "
+            "is the ratio of this length after the last block to that before the first.\n"
+            "C(Δ) is the correlation of directions of the stream Δ tokens apart in a document, minus the mean of all "
+            "documents at the same position. First tokens are left out. Δ goes up to half a window and at most 32. P "
+            "is the mean of C over the farthest quarter of distances: what the whole document shares, for example its "
+            "subject. That is no length.\n"
+            "The length is ½ + Σ (C(Δ) − P)/(1 − P) over the nearer distances. States without any correlation have ½ "
+            "token. That is no floor: an estimate from few documents can lie below it, and so can the truth where near "
+            "tokens are less alike than far ones, for example because a word is seldom repeated at once. In the ratio, "
+            "a length below ¼ counts as ¼.\n"
+            "Whether depth is isomorphic to a renormalisation group cannot be measured: the verdict is about the "
+            "length."
         ),
         control=(
-            "random initialisation (all twins); the same words shuffled within their documents, four times, where a "
-            "length can only come from the model's averaging: compared are the tokens that depth adds to the length, "
-            "because a sliding mean adds about as many to words in any order, as long as they are nearly uncorrelated"
+            "random initialisation (all twins); the same words shuffled within their documents, four times: there a "
+            "length can only come from the model's averaging. Compared are the tokens that depth adds to the "
+            "length, because a sliding mean adds about as many to words in any order, as long as they are nearly "
+            "uncorrelated"
         ),
         rule=(
-            f"Two parts, the weaker decides. 'Grows': supported if the ratio's interval lies above {T.flow_growth} and "
-            f"the interval of the rank correlation of length and depth above {T.flow_order}; refuted if the ratio's "
-            "interval lies below; qualified if the length grows, but not in order. 'By training, from the text': "
-            "supported if the ratio's interval lies above that of an untrained model and depth adds at least "
-            f"{T.flow_text} tokens more to the length on text than on shuffled text, with the whole interval; refuted "
-            "if either interval lies below its limit. Undecided where an interval spans its limit."
+            "Two parts; the weaker decides. Intervals must lie wholly on one side of a limit.\n"
+            "Part 1, the length grows layer by layer.\n"
+            f"Supported if the ratio lies above {T.flow_growth}, and the rank correlation of length and depth above "
+            f"{T.flow_order}.\n"
+            f"Refuted if the ratio lies below {T.flow_growth}.\n"
+            f"Qualified if the ratio lies above {T.flow_growth}, but the rank correlation below {T.flow_order}.\n"
+            "Part 2, by training, from the text.\n"
+            f"Supported if the ratio lies above that of an untrained model, and depth adds at least {T.flow_text} "
+            "tokens more to the length on text than on shuffled text.\n"
+            f"Refuted if the ratio is no larger than untrained models reach, or if fewer than {T.flow_text} tokens "
+            "more are added.\n"
+            "Part 3 is ours and decides nothing: norms lengthen the correlations by a larger factor than sublayers "
+            "do.\n"
+            "Every part is undecided where an interval spans its limit."
         ),
         kind="learned",
         changes=(
@@ -86,6 +99,10 @@ class Coarse:
                 "The definition calls ½ token what states without correlation have, where it had called it the floor: "
                 "a survey had printed 0.41 beside it. Nothing is measured or decided otherwise.",
             ),
+        ),
+        rewordings=(
+            Rewording("2026-11-18", "3464bc904af3", 3),
+            Rewording("2026-11-18", "391868a3b54e", 3),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()

@@ -16,7 +16,7 @@ from armillary.probes.machinery import (
     undecided,
     weighed,
 )
-from armillary.results import Claim, Control, Finding, Part, RuleChange, Statistic, Verdict, Why, say
+from armillary.results import Claim, Control, Finding, Part, Rewording, RuleChange, Statistic, Verdict, Why, say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -38,33 +38,47 @@ class HeadEmergence:
         statement="Gradients make heads specialise: errors of one kind update the slices of the head that comes to "
         "resolve them.",
         source="S3",
+        question=(
+            "During training, do the heads that get more of the gradient for a kind of error become those that resolve "
+            "it?"
+        ),
         definition=(
-            "Over the kept checkpoints of one training run. Phenomena are errors that a role resolves, at tokens that "
-            "can be marked: the second copy of random tokens repeated once (role: induction; compared with other "
-            "random tokens at the same places), words that have stood in their window before (role: attention to the "
-            "same word; compared with the same words where they have not), and pieces inside a word that another piece "
-            "follows (role: attention to the token before; compared with pieces that end a word). As many tokens are "
-            "compared as are marked. A head's share of the gradient is |∂L/∂W|² over its own slices of W_Q, W_K and "
-            "W_V (of W_Q alone where heads share the others), over the sum of its layer, with L the loss summed over "
-            "the tokens of a set. Its excess is its share on marked tokens less that on the others. The statistic is "
-            "the rank correlation over all heads of the excess with the gain of the role until the next checkpoint "
-            "(or the role now), both less their layer's mean, with the share on other tokens taken out (partial); "
-            "mean over phenomena and checkpoints at which some head gains (or has) 0.05 of its attention more than its "
-            "layer. Intervals are bootstraps over heads."
+            "Do the heads that get more of the gradient for a kind of error become those that resolve it? This is seen "
+            "over the kept checkpoints of one training run.\n"
+            "Phenomena are errors that a role of heads resolves, at tokens that can be marked. As many other tokens "
+            "are compared as are marked.\n"
+            "Induction: the second copy of random tokens repeated once, compared with other random tokens at the same "
+            "places. The role is attention to what followed a token's first occurrence.\n"
+            "Same word: words that have stood in their window before, compared with the same words where they have "
+            "not. The role is attention to the same word.\n"
+            "Previous token: pieces inside a word that another piece follows, compared with pieces that end a word. "
+            "The role is attention to the token before.\n"
+            "A head's share of the gradient is |∂L/∂W|² over its own slices of W_Q, W_K and W_V (of W_Q alone where "
+            "heads share the others), over the sum of its layer. L is the loss summed over the tokens of a set. Its "
+            "excess is its share on marked tokens less that on the others.\n"
+            "The statistic is the rank correlation, over all heads, of the excess with what the head gains of the role "
+            "until the next checkpoint. Both are taken less their layer's mean, and the share on other tokens is taken "
+            "out (partial correlation). It is the mean over phenomena and checkpoints at which some head gains "
+            f"{T.emerge_gain} of its attention more than its layer. In the second part the role that a head has stands "
+            "in place of the gain, also where checkpoints are chosen. Intervals are bootstraps over heads."
         ),
         control="gradients of a layer's heads exchanged; the share on other tokens",
         rule=(
-            "Two parts, the weaker decides: 'next', the excess predicts the gain until the next checkpoint; 'now', the "
-            "excess goes with the role that the head has. Each is supported if the interval of the rank correlation "
-            f"lies above {T.emerge_rho}, the correlation above 97.5 % of those with heads exchanged, and its "
-            "difference to that of the share on other tokens above 0 with the whole interval. Refuted if the interval "
-            f"lies below {T.emerge_rho}, or the difference's below 0. Qualified if it is supported, and a phenomenon "
-            f"alone lies below {T.emerge_rho}. Undecided if an interval spans its limit, if exchanged heads reach the "
-            "correlation, if no role emerges, without three checkpoints or a next-token loss, or with one head per "
-            "layer or fewer than eight heads. There are no untrained twins: they have no next checkpoint. A gain is "
-            "what training added since the checkpoint before, so that each checkpoint is the less trained model that "
-            "the next one is compared with; what a role is by initialisation, or by depth, is no gain. The null is "
-            "gradients exchanged between heads."
+            "Two parts, by the same rule; the weaker decides. 'Next': the excess predicts the gain until the next "
+            "checkpoint. 'Now': the excess goes with the role that the head already has.\n"
+            f"Supported if the rank correlation lies above {T.emerge_rho} with its whole interval, and above 97.5 % of "
+            "those with heads exchanged. It must also be larger than that of the share on other tokens, with the whole "
+            "interval of the difference.\n"
+            f"Qualified if all this holds, but the correlation within a single phenomenon lies below {T.emerge_rho}.\n"
+            f"Refuted if the interval lies below {T.emerge_rho}, or that of the difference below 0.\n"
+            "Undecided if an interval spans its limit, if exchanged heads reach the correlation, or if no role "
+            "emerges. Also undecided without three checkpoints or a next-token loss, or with one head per layer or "
+            "fewer than eight heads.\n"
+            "There are no untrained twins: they have no next checkpoint. A gain is what training added since the "
+            "checkpoint before, so each checkpoint is the less trained model that the next one is compared with. What "
+            "a role is by initialisation, or by depth, is no gain.\n"
+            "A third part is ours and decides nothing: the first part again, with the role that the head has at the "
+            f"time removed from the correlation as well. It is supported above {T.emerge_rho} and refuted below."
         ),
         kind="learned",
         changes=(
@@ -73,6 +87,11 @@ class HeadEmergence:
                 "The rule says why a claim about training has no untrained twins. Nothing is measured or decided "
                 "otherwise.",
             ),
+        ),
+        rewordings=(
+            Rewording("2026-11-18", "4ed67ffa99af", 1),
+            Rewording("2026-11-18", "7005e591bd9f", 1),
+            Rewording("2026-11-18", "3f8779697199", 1),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()

@@ -24,7 +24,7 @@ from armillary.probes.machinery import (
     weighed,
 )
 from armillary.probes.machinery.verdicts import FIVE_SHOWN
-from armillary.results import Claim, Control, Finding, Part, RuleChange, Statistic, Table, Why, say
+from armillary.results import Claim, Control, Finding, Part, Rewording, RuleChange, Statistic, Table, Why, say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -53,25 +53,38 @@ class HeadGradients:
         chapter="F",
         statement="Gradients of one head's work reach only its own slices, so heads learn independently.",
         source="S3",
+        question=(
+            "When one head is switched off, do the gradients of its neighbours change? If not, each head learns by "
+            "itself."
+        ),
         definition=(
-            "How much a head's loss gradient changes when a neighbour in its layer is silenced, for what the neighbour "
-            "writes. (a) 'Own slices': the gradient of a random sum of one head's results at the slices of W_Q, W_K "
-            "and W_V of its layer. It is 0 at other heads' slices by the chain rule, exact by construction; heads of a "
-            "group share W_K and W_V. (b) 'Independent': the loss gradient g of a head's slices (W_Q, and W_K and W_V "
-            "where no other head shares them), and g' when another head of the layer is silenced, that is, its result "
-            "is set to zero. The change |g − g'|/|g|, squares summed over documents, each a batch of its own, is "
-            "divided by |w|/|x|, the length of what the silenced head writes over that of the stream: a head that "
-            "writes 1 % of the stream and changes a gradient by 1 % has a coupling of 1. The statistic is the coupling "
-            "of the median pair of heads of one layer. A head that writes nothing has none."
+            "How much a head's gradient changes when a neighbour in its layer is silenced (its result is set to zero), "
+            "compared with how much the neighbour writes.\n"
+            "(a) Own slices: the gradient of a random sum of one head's results, at the slices of W_Q, W_K and W_V of "
+            "its layer. At other heads' slices it is 0 by the chain rule, exactly. Heads of a group share W_K and "
+            "W_V.\n"
+            "(b) Independence: g is the loss gradient of a head's slices (W_Q, and W_K and W_V where no other head "
+            "shares them), and g' the same with another head of the layer silenced. The coupling is |g − g'|/|g| "
+            "divided by |w|/|x|, where |w| is the length of what the silenced head writes and |x| that of the stream. "
+            "A head that writes 1 % of the stream and changes a gradient by 1 % has a coupling of 1. Squares are "
+            "summed over documents, each a batch of its own.\n"
+            "The statistic is the coupling of the median pair of heads of one layer. A head that writes nothing has no "
+            "coupling."
         ),
         control="random initialisation (five twins of a small model, one head per layer silenced)",
         rule=(
-            "Two parts, the weaker decides. (a) Supported if the foreign gradients are 0, refuted otherwise. (b) "
-            f"Supported if the coupling's interval lies below {T.coupling_none}: what a neighbour writes hardly "
-            f"matters to a gradient. Refuted if it lies above {T.coupling_half}: a gradient changes by half of the "
-            "share that a single neighbour writes, or more. Qualified if it lies between the two. Undecided if it "
-            "spans either limit, if no head writes anything, if there are too few documents, no next-token loss, or "
-            "one head per layer."
+            "Two parts; the weaker decides.\n"
+            "Part 1, own slices.\n"
+            "Supported if the gradients at other heads' slices are 0.\n"
+            "Refuted otherwise.\n"
+            "Part 2, independent.\n"
+            f"Supported if the coupling's whole interval lies below {T.coupling_none}: what a neighbour writes "
+            "hardly matters to a gradient.\n"
+            f"Refuted if it lies above {T.coupling_half}: a gradient changes by half of the share that a single "
+            "neighbour writes, or more.\n"
+            "Qualified if it lies between the two.\n"
+            "Undecided if it spans either limit, or if no head writes anything.\n"
+            "Undecided with too few documents, without a next-token loss, or with one head per layer."
         ),
         kind="behaviour",
         changes=(
@@ -81,6 +94,10 @@ class HeadGradients:
                 "The change is divided by what the silenced head writes. Heads of untrained models write little and "
                 "had all come out as independent, eight models of eight.",
             ),
+        ),
+        rewordings=(
+            Rewording("2026-11-18", "9d7526bc7552", 2),
+            Rewording("2026-11-18", "4f7e4b6fb292", 2),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
@@ -176,15 +193,15 @@ def _independent(coupling: Interval, random: float, each: Floats, model: "Coupli
     verdict = between(coupling, refuted=T.coupling_half, supported=T.coupling_none)
     strongest = int(np.nanargmax(each))
     text = (
-        f"Silencing one neighbour changes the loss gradient of a head by {say(coupling[0], '.2g')} times the share of "
-        f"the stream that the neighbour writes, in the median pair (most by {model.names[strongest]}: "
-        f"{say(each[strongest], '.2g')}); at random initialisation by {say(random, '.2g')} times. The change itself is "
-        f"{say(float(np.nanmedian(model.changes())), '.2g')} of the gradient for "
-        f"{say(float(np.median(model.shares())), '.2g')} of the stream"
+        f"Silencing a neighbour that writes 1 % of the stream changes a head's loss gradient by "
+        f"{say(coupling[0], '.2g')} %, in the median pair (for {model.names[strongest]}, the most, by "
+        f"{say(each[strongest], '.2g')} %); at random initialisation by {say(random, '.2g')} %. In all, the median "
+        f"head writes {say(float(np.median(model.shares())), '.2g')} of the stream, and silencing it changes a "
+        f"neighbour's gradient by {say(float(np.nanmedian(model.changes())), '.2g')} of its length"
     )
     for layers, values in (("earlier", model.in_layers(later=False)), ("later", model.in_layers(later=True))):
         known = [value for value in values if not np.isnan(value)]
-        text += f"; of heads in {layers} layers {say(float(np.median(known)), '.2g')}" if known else ""
+        text += f", that of heads in {layers} layers by {say(float(np.median(known)), '.2g')}" if known else ""
     why = missing_interval(*coupling) if verdict == "undecided" else None
     return Part(name, verdict, f"{text}.", Statistic("coupling of the median pair", *coupling), why=why)
 

@@ -19,7 +19,7 @@ from armillary.probes.machinery import (
     over_twins,
     undecided,
 )
-from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Verdict, Why, say
+from armillary.results import Claim, Control, Finding, Rewording, RuleChange, Statistic, Verdict, Why, say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -48,31 +48,46 @@ class HeadAxes:
         chapter="F",
         statement="Meaning is encoded in axis indices: shuffling axes across heads hurts more than within heads.",
         source="S3",
+        question=(
+            "Shuffle the axes of what heads read or write, once within each head and once across heads. Does "
+            "crossing the borders between heads cost much more?"
+        ),
         definition=(
-            "The share of a shuffle's cost that is due to crossing heads. The cost is the change of the next-token "
-            "loss when axes change places, either within their head or each to another head; the same axes in both "
-            "cases. At z, the heads' results before W_O, and on q alone, where q meets k. A case is one of three "
-            "layers with all axes moved, or all layers with all axes, half or a quarter of them; every document has "
-            "two shuffles of its own. The share of a case is (across − within)/across. The statistic is the median of "
-            "the cases' shares: no single case, and none that destroys the model, rules it. A case counts only if "
-            f"moving axes across heads has a cost: the whole interval lies above {T.crossing_cost} nats per token and "
-            f"above {T.crossing_steady:.0%} of the cost; the control's share has the same condition. (The "
-            "numbering of axes within a head is a convention: W_V and W_O, or W_Q and W_K, could be "
-            "renumbered together. Here only one side is shuffled.)"
+            "Axes are shuffled: they change places, either within their head or each to another head. The cost of a "
+            "shuffle is the change of the next-token loss, in nats per token. Both kinds of shuffle move the same "
+            "axes.\n"
+            "The statistic is the share of the cost that is due to crossing heads: (across − within)/across, the "
+            "median over cases.\n"
+            "Shuffles are made in two places: at z, the heads' results before W_O, and on q alone, where q meets k. A "
+            "case is one of three layers with all axes moved, or all layers with all axes, half or a quarter of them. "
+            "Every document has two shuffles of its own. The median is taken so that no single case decides, and none "
+            "that destroys the model.\n"
+            "A case counts only if moving axes across heads has a cost. For that, the lower end of the cost's interval "
+            f"must reach {T.crossing_cost} nats per token, and {T.crossing_steady:.0%} of the cost itself. The "
+            "control's share has the same condition.\n"
+            "Only one side is shuffled. The numbering of axes within a head is a convention: W_V and W_O, or W_Q and "
+            "W_K, could be renumbered together without any effect."
         ),
         control=(
-            "q and k shuffled in the same way within heads, which changes no score; a second shuffle within heads in "
-            "place of the one across; random initialisation (five twins of a small model): what it costs to move "
+            "q and k shuffled in the same way within heads, which changes no score; a second shuffle within heads "
+            "in place of the one across; random initialisation (five twins of a small model): what it costs to move "
             "all axes at z"
         ),
         rule=(
-            f"The limit is a share of {T.crossing_share}: across costs a quarter more than within. It is compared with "
-            "the interval of the median case at z and on q. Supported if both lie above it. Refuted if both lie below "
-            "and no single case lies above (at a level that corrects for the number of cases). Qualified if one place, "
-            "or a single layer or dose, lies above and the rest does not; these are named. A place where nothing has a "
-            "cost does not count. Undecided if an interval spans the limit; if nothing has a cost, or moving all axes "
-            "costs no more than in an untrained model, or not clearly more: then there is no share to speak of, and it "
-            "is withheld; with one head per layer or no next-token loss."
+            "How much of a shuffle's cost is due to crossing heads, in the median case, is compared with "
+            f"{T.crossing_share}, at z and on q. At {T.crossing_share}, a shuffle across heads costs a quarter more "
+            "than one within. Whole intervals count.\n"
+            f"Supported if the share lies above {T.crossing_share} at z and on q.\n"
+            "Refuted if it lies below in both places, and no single case lies above (at a level that corrects for the "
+            "number of cases).\n"
+            f"Qualified if the share lies above {T.crossing_share} in only one of the two places, or below in both and "
+            "a single case lies above; these are named.\n"
+            "If no shuffle has a cost in one place, the other place alone decides, and the claim is qualified at "
+            "most.\n"
+            f"Undecided if an interval spans {T.crossing_share}, if no shuffle has a cost in either place, or if "
+            "intervals leave open whether any has one in a place. Also undecided if moving all axes does not clearly "
+            "cost more than in untrained models, where there are any: then the share is withheld.\n"
+            "Undecided with one head per layer, with one axis per head, or without a next-token loss."
         ),
         kind="learned",
         changes=(
@@ -101,6 +116,10 @@ class HeadAxes:
                 "it is a share of was above 0, but by next to nothing in some draws. A cost now counts only if its "
                 "interval stays above a hundredth of a nat and above a quarter of the cost itself.",
             ),
+        ),
+        rewordings=(
+            Rewording("2026-11-18", "62513171004c", 4),
+            Rewording("2026-11-18", "a6fc0d6c32a3", 4),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
@@ -149,13 +168,15 @@ class HeadAxes:
 
         if result is None:
             return undecided(self.claim, Why.NOT_APPLICABLE, _not_applicable(evidence.anatomy))
+        if not result.twins:
+            return undecided(self.claim, Why.NO_CONTROL, "There is no untrained model to compare with.")
         cases, trials = shuffle_cases(evidence.anatomy), result.trials
         places = _places(trials, evidence.anatomy)
         random, most = (
             over_twins(result.twins).tolist(),
             ShuffleCosts(trials, whole_case(evidence.anatomy)).cost("across"),
         )
-        learned = beats(most, random, len(result.twins)) if result.twins else True
+        learned = beats(most, random, len(result.twins))
         sides, values = _shares(places, cases, learned)
         single = [i for i, share in enumerate(values["share"]) if share[1] > T.crossing_share]
         verdict, why = _verdict([side for side, _ in sides.values()], bool(single), learned, trials.documents)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from armillary.probes.machinery import RANDOM, AnyInstrument, Evidence, T, undecided
 from armillary.probes.machinery.verdicts import FIVE_TWINS, weighed
-from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Why, say
+from armillary.results import Claim, Control, Finding, Rewording, RuleChange, Statistic, Why, say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -22,19 +22,26 @@ class HeadLanguage:
         chapter="F",
         statement="Some heads resolve syntax, some similarity and opposition, some anaphora.",
         source="S3",
+        question=(
+            "Are there heads that find the right word for the grammar, for a word's synonym or opposite, or for a "
+            "pronoun? Made-up sentences with one right and one wrong word tell."
+        ),
         kind="learned",
         definition=(
-            "Six phenomena in three groups, forty items each, made from word lists by a seeded generator. Syntax: "
-            "agreement (from was or were to its subject, not to a noun of the other number), subject (from a verb to "
-            "its subject, not to another person), determiner (from this or these to the noun that it stands for, by "
-            "number). Similarity and opposition: synonym and antonym (from a word of a list to its synonym or "
-            "opposite, not to another word). Anaphora: pronoun (to its antecedent, by gender or number, not to another "
-            "noun). The gap is the attention on the target less that on the distractor. Each item is read in both "
-            "orders, in which the two words exchange their places, and the items of a pair exchange the words' roles. "
-            "The gap in the weaker order counts: a head that goes by place, or that likes a word, has none. An item is "
-            "used if its three words are single tokens. The best head of each half of the pairs is measured on the "
-            "other half; the statistic is its mean gap in the weakest phenomenon. Intervals are over pairs, and "
-            "correct for the number of phenomena."
+            "How well the best head tells the right word from a wrong one, in made-up sentences. The gap is its "
+            "attention on the right word (the target) less that on the wrong one (the distractor).\n"
+            "Six phenomena in three groups, forty items each, are made from word lists by a seeded generator.\n"
+            "Syntax: agreement (from was or were to its subject, not to a noun of the other number), subject (from "
+            "a verb to its subject, not to another person), determiner (from this or these to the noun that it "
+            "stands for, by number).\n"
+            "Similarity and opposition: synonym and antonym (from a word of a list to its synonym or opposite, not "
+            "to another word).\n"
+            "Anaphora: pronoun (to its antecedent, by gender or number, not to another noun).\n"
+            "Each item is read in both orders, with the two words exchanged, and the items of a pair exchange the "
+            "words' roles. The gap in the weaker order counts, so a head that goes by place, or that likes a word, "
+            "has none. An item is used if its three words are single tokens.\n"
+            "The best head of each half of the pairs is measured on the other half. The statistic is its mean gap "
+            "in the weakest phenomenon. Intervals are over pairs, and correct for the number of phenomena."
         ),
         control=(
             "random initialisation (five untrained twins of a small model, two with --quick); both orders and both "
@@ -42,15 +49,26 @@ class HeadLanguage:
         ),
         rule=(
             f"A phenomenon is resolved if the best head's gap lies above {T.language_attention} and above untrained "
-            "models (upper end), with its whole interval, and that head's gap is significant over all heads and "
-            f"phenomena (Benjamini–Hochberg, {T.false_discovery:.0%}); it is not if the interval lies below either, or "
-            "no head is significant. Three parts, as the source names them: supported if all phenomena of a group are "
-            "resolved, refuted if none is, qualified if some are and some are not, undecided where intervals span a "
-            f"limit. The weakest decides. A phenomenon with fewer than {T.language_items} readable items is left out; "
-            "a group with none is undecided. A fourth part is ours, 'they are of use': remove the heads that are best "
-            "on one half of the pairs; supported if, on the other half, the loss from the query on rises by "
-            f"{T.language_cost} nats per token more than on text, in every group with a resolved phenomenon, with the "
-            "whole interval; refuted if in none, qualified if in some."
+            "models, with its whole interval. In addition, the gap of one of its best heads (there is one for each "
+            f"half of the pairs) must be significantly above 0 in both orders (at most {T.false_discovery:.0%} false "
+            "discoveries over all heads and phenomena, Benjamini–Hochberg). The phenomenon is not resolved if the "
+            "interval lies below either, or if neither of these heads is significant.\n"
+            "Three parts, one per group; the weakest decides.\n"
+            "Supported if all phenomena of the group are resolved.\n"
+            "Refuted if none is.\n"
+            "Qualified if some are and some are not.\n"
+            "Undecided otherwise: where intervals span a limit, or without untrained models.\n"
+            f"A phenomenon with fewer than {T.language_items} readable items is left out; a group with none is "
+            "undecided.\n"
+            "Part 4 is ours and decides nothing: they are of use. The heads that are best on one half of the pairs are "
+            "removed.\n"
+            f"Supported if, on the other half, the loss from the query on then rises by {T.language_cost} nats per "
+            "token or more beyond what it does on ordinary text, in every group with a resolved phenomenon, with the "
+            "whole interval.\n"
+            "Refuted if it does in none of them.\n"
+            "Qualified if it does in some and not in others.\n"
+            "Undecided where intervals span the limit, if no phenomenon is resolved, or if the model predicts no next "
+            "token."
         ),
         changes=(
             RuleChange(
@@ -60,6 +78,11 @@ class HeadLanguage:
                 "less to the subject where no comma stood between.",
             ),
             FIVE_TWINS,
+        ),
+        rewordings=(
+            Rewording("2026-11-18", "76f1386f825e", 2),
+            Rewording("2026-11-18", "4e829997eafb", 2),
+            Rewording("2026-11-18", "85c3b9bfe428", 2),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
@@ -101,7 +124,8 @@ class HeadLanguage:
             claim=self.claim,
             **weighed(
                 parts,
-                "Attention on the target less that on the distractor, best head, weaker order. "
+                "How much more of its attention the best head gives to the right word than to the wrong one, in the "
+                "weaker of both orders. "
                 + " ".join(f"{part.name.capitalize()}: {part.reading}" for part in parts[:3])
                 + f" {parts[3].reading}",
             ),

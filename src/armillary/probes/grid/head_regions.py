@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, T, undecided, weighed
-from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Why, say
+from armillary.results import Claim, Control, Finding, Rewording, RuleChange, Statistic, Why, say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -21,32 +21,50 @@ class HeadRegions:
         chapter="F",
         statement="Heads specialise on different regions of the manifold.",
         source="S3 R",
+        question=(
+            "Does what a head does depend on where a token lies in the space, and do different heads work in "
+            "different places?"
+        ),
         kind="learned",
         definition=(
-            "In up to eight layers, k-means cuts the directions z that a layer's heads read on one half of the "
-            "documents into eight regions. What a head does at a token is measured by three numbers, each as its rank "
-            "among tokens: the length of its write, the entropy of its attention over the largest, and its mean score "
-            "over the keys it sees; tokens from the ninth of a window on. Position and frequency of the token in the "
-            "text are taken out first (ranks, their squares and cubes). On the other half, the share of the remaining "
-            "variance that the region's mean explains. Regions, means and fits all come from the first half, so a "
-            "partition without meaning explains nothing, or a little less; both halves take their turn. A head's share "
-            "is the mean of its three; the statistic is the median head's. The agreement of two heads of a layer "
-            "compares where they write much: the product of their mean writes by region, one from each half, over that "
-            "of a head with itself. It is 1 for the same regions and 0 for unrelated ones."
+            "How much of what a head does depends on where the token lies, at tokens from the ninth of a window on, "
+            "in up to eight layers.\n"
+            "Regions: k-means cuts the directions z that a layer's heads read into eight regions, on one half of "
+            "the documents.\n"
+            "What a head does is measured by three numbers, each as its rank among tokens: the length of its write, "
+            "the entropy of its attention over the largest, and its mean score over the keys it sees. Position and "
+            "frequency of the token in the text are taken out first (ranks, their squares and cubes).\n"
+            "A head's share is the part of the remaining variance that the region's mean explains on the other half "
+            "of the documents; mean of the three numbers. Regions, means and fits all come from the first half, so "
+            "a partition without meaning explains nothing, or a little less. Both halves take their turn. The "
+            "statistic is the median head's share.\n"
+            "The agreement of two heads of a layer compares where they write much: the product of their mean writes "
+            "by region, one from each half, over that of a head with itself. It is 1 for the same regions and 0 for "
+            "unrelated ones."
         ),
-        control="random partitions of equal sizes; random initialisation (all twins); position and frequency taken out",
+        control=(
+            "random partitions of equal sizes; random initialisation (all twins); position and frequency taken out"
+        ),
         rule=(
-            "Two parts, the weaker decides. The source asks it as an open question; the parts are its second answer. "
-            "'What heads do depends on the region': supported if the statistic's interval lies above "
-            f"{T.regions_share}, above untrained models and above random partitions (upper ends); refuted if it lies "
-            "below what untrained models reach, below the upper end of random partitions, or below "
-            f"{T.regions_share} while at most {T.sites_few:.0%} of heads have such a share that is significant "
-            "(Benjamini–Hochberg over heads); qualified if more heads do, which are then named, while the median lies "
-            "below. 'Different heads, different regions': supported if the "
-            f"agreement's interval, median layer, lies below {T.regions_alike}; refuted if above. Undecided where an "
-            "interval spans its limit, with one head per layer, or with too little text: fewer than "
-            f"{T.regions_documents} documents, as under --quick, or fewer than {T.tokens_least} tokens in a half of "
-            "them. With few documents, regions of one half explain less of the other than they could."
+            "Two parts; the weaker decides. The source asks it as an open question; the parts are its second answer. "
+            "Intervals must lie wholly on one side of a limit.\n"
+            "Part 1, what heads do depends on the region.\n"
+            f"Supported if the statistic lies above {T.regions_share}, above untrained models and above random "
+            "partitions (the upper end of their interval).\n"
+            "Refuted if it lies below what untrained models reach, or below the upper end of random partitions. Also "
+            f"refuted if it lies below {T.regions_share} and at most {T.sites_few:.0%} of heads have such a share that "
+            "is significant (corrected for the number of heads, Benjamini–Hochberg).\n"
+            f"Qualified if it lies below {T.regions_share} but above both controls, and more than {T.sites_few:.0%} of "
+            "heads have such a share; these are named.\n"
+            "Part 2, different heads, different regions.\n"
+            f"Supported if the agreement, in the median layer, lies below {T.regions_alike}.\n"
+            "Refuted if it lies above.\n"
+            "Every part is undecided where an interval spans its limit, part 1 also without untrained models unless it "
+            "is refuted, and part 2 also with one head per layer or where no head writes more in some regions than in "
+            "others.\n"
+            f"Undecided with too little text: fewer than {T.regions_documents} documents, as under --quick, or fewer "
+            f"than {T.tokens_least} tokens in a half of them. With few documents, regions of one half explain less of "
+            "the other than they could."
         ),
         changes=(
             RuleChange(
@@ -60,6 +78,11 @@ class HeadRegions:
                 "The rule says that a share below that of random partitions refutes, and that few significant heads "
                 "refute where the median lies below the limit. The code had decided so before; no verdict changes.",
             ),
+        ),
+        rewordings=(
+            Rewording("2026-11-18", "011d828e4407", 2),
+            Rewording("2026-11-18", "50f27ce6cfb8", 2),
+            Rewording("2026-11-18", "2ba5a9f99776", 2),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()

@@ -22,7 +22,7 @@ from armillary.probes.machinery import (
     undecided,
     weighed,
 )
-from armillary.results import Claim, Control, Finding, Part, RuleChange, Statistic, Verdict, Why, say
+from armillary.results import Claim, Control, Finding, Part, Rewording, RuleChange, Statistic, Verdict, Why, say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -42,30 +42,49 @@ class Nonlinear:
         chapter="F",
         statement="A linear map acts non-linearly on the sphere.",
         source="S3",
+        question=(
+            "A matrix is a linear map. Does it still look linear if tokens are described by coordinates on their "
+            "sphere?"
+        ),
         definition=(
-            "How much of xA is not linear in coordinates of the sphere that x lies on. S3 describes a point of the "
-            "sphere by its shadow on a plane: a shear moves the shadow (x, y) to (x ± s√(r² − x² − y²), y), and the "
-            "root is not linear. On a model the shadow is the part of a direction ⟂ the mean direction; measured is "
-            "the share of the variance of xA that is left by the best map that is linear in the shadow (A itself, or "
-            "least squares), for the weight matrices of a few layers at the model's own directions. W_Q, W_K, W_V, "
-            "W_QK(0), W_VO and the first matrices of the feed-forward are folded onto directions before their norm; "
-            "W_O and the last matrix act on their own input. Fits use half of the documents and are tested on the "
-            "other. The statistic is the share in the median matrix. Our own addition brings xA back to a sphere: the "
-            "share of xA/|xA| that neither a rotation nor a map linear between tangent spaces explains."
+            "How much of xA, what a matrix A makes of a direction x, is not linear in coordinates of the sphere that x "
+            "lies on.\n"
+            "S3 describes a point of the sphere by its shadow on a plane. A shear moves the shadow (x, y) to (x ± "
+            "s√(r² − x² − y²), y), and the root is not linear (r is the radius of the sphere, s the size of the "
+            "shear).\n"
+            "On a model the shadow is the part of a direction perpendicular to the mean direction. Measured is the "
+            "share of the variance of xA that is left by the best map that is linear in the shadow (A itself, or least "
+            "squares). It is taken for the weight matrices of a few layers at the model's own directions. W_Q, W_K, "
+            "W_V, W_QK at offset 0, W_VO and the first matrices of the feed-forward are folded onto directions before "
+            "their norm; W_O and the last matrix act on their own input. Fits use half of the documents and are tested "
+            "on the other.\n"
+            "The statistic is the share in the median matrix.\n"
+            "Our own addition brings xA back to a sphere: the share of xA/|xA| that neither a rotation nor a map "
+            "linear between tangent spaces explains."
         ),
         control=(
             "a rotation in the matrix's place: its shadow has the same root, (x cos a ± sin a·√(r² − x² − y²), y), "
             "although it bends nothing; Gaussian matrices of equal shapes and ranks"
         ),
         rule=(
-            "Two parts, the weaker decides. 'S3's shear', by definition: supported if the shadow follows the closed "
-            "form to rounding. 'Weight matrices': a matrix acts non-linearly if the share lies above "
-            f"{T.bent_share}, and above that of a rotation at the same points by {T.straight_share}, both with the "
-            f"whole interval. Supported if at least {T.sites_most:.0%} of matrices do; qualified if more than "
-            f"{T.sites_few:.0%} do; refuted if fewer do and the median matrix lies below one of the limits, with the "
-            "whole interval; undecided otherwise. 'On directions' (ours, decides nothing): supported if more than "
-            f"{T.bent_share} of xA/|xA| is left in {T.sites_most:.0%} of matrices, refuted if more than "
-            f"{T.straight_share} in at most {T.sites_few:.0%}, qualified between."
+            "Two parts; the weaker decides.\n"
+            "Part 1, S3's shear, by definition.\n"
+            "Supported if the shadow follows the closed form to rounding.\n"
+            "Refuted otherwise.\n"
+            f"Part 2, weight matrices. A matrix acts non-linearly if its share lies above {T.bent_share}, and exceeds "
+            f"that of a rotation at the same points by more than {T.straight_share}, both with the whole interval.\n"
+            f"Supported if at least {T.sites_most:.0%} of matrices do.\n"
+            f"Qualified if more than {T.sites_few:.0%} do, and fewer than {T.sites_most:.0%} could, given the "
+            "intervals.\n"
+            f"Refuted if at most {T.sites_few:.0%} do, and the median matrix misses one of the two limits with its "
+            "whole interval.\n"
+            "Undecided otherwise.\n"
+            "Part 3 is ours and decides nothing: on directions, xA/|xA|.\n"
+            f"Supported if, with the whole interval, more than {T.bent_share} of it is left unexplained in at least "
+            f"{T.sites_most:.0%} of matrices.\n"
+            f"Refuted if more than {T.straight_share} could be left in at most {T.sites_few:.0%} of matrices, given "
+            "the intervals.\n"
+            "Qualified otherwise."
         ),
         kind="behaviour",
         changes=(
@@ -79,6 +98,10 @@ class Nonlinear:
                 "Matrices whose interval spans a limit count as open: with enough of them to reach nine tenths, the "
                 "first part is undecided; it had been qualified.",
             ),
+        ),
+        rewordings=(
+            Rewording("2026-11-18", "aecb569e18de", 2),
+            Rewording("2026-11-18", "05c7f1aa77cf", 2),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
@@ -105,6 +128,8 @@ class Nonlinear:
         if not chosen or len(set((documents % 2).tolist())) < 2:
             return None
         points = {site: Points(x, documents, groups) for site, x in directions_at.items()}
+        if not all(at.spread for at in points.values()):
+            return None
         by_name = {matrix.name: matrix for matrix in chosen}
         rng = np.random.default_rng([bench.seed, 73])
         middle = chosen[len(chosen) // 2].layer
@@ -133,8 +158,8 @@ class Nonlinear:
         from armillary.probes.grid.bending.maps import unexplained
 
         if result is None:
-            reading = "Maps are fitted on half of the documents and tested on the other half. Give more text."
-            return undecided(self.claim, Why.TOO_LITTLE_TEXT, reading)
+            reading = "Maps are fitted on half of the documents and tested on the other half. Give more text, with "
+            return undecided(self.claim, Why.TOO_LITTLE_TEXT, f"{reading}different words.")
         left = evidence.intervals(_best_sums(result.own), unexplained)
         shadows = evidence.intervals(result.shadows(), unexplained)
         statistic, turned = (_median_shadow(evidence, result, column) for column in (0, 1))
@@ -242,8 +267,9 @@ def _weights(evidence: Evidence, result: "MapResult", shadow: Floats, statistic:
     return Part(
         "weight matrices",
         verdict,
-        f"In the median matrix {say(statistic[0], '.1%')} of xA is not linear in the shadow of x; with a rotation in "
-        f"its place {say(turned[0], '.1%')}. Both limits are passed by {len(names)} of {len(certain)} matrices{which}.",
+        f"{say(statistic[0], '.1%')} of what the median matrix makes of a direction is not linear in that direction's "
+        f"shadow; with a rotation in its place, which bends nothing, {say(turned[0], '.1%')}. Both limits are passed "
+        f"by {len(names)} of {len(certain)} matrices{which}.",
         Statistic("share of xA that is not linear in the shadow, median matrix", *statistic),
         why=why,
     )

@@ -24,7 +24,7 @@ from armillary.probes.machinery import (
     undecided,
     weighed,
 )
-from armillary.results import Claim, Control, Finding, Part, RuleChange, Statistic, Verdict, Why, say
+from armillary.results import Claim, Control, Finding, Part, Rewording, RuleChange, Statistic, Verdict, Why, say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -43,26 +43,43 @@ class Orthogonality:
         chapter="F",
         statement="Heads are pockets where vectors are not orthogonal.",
         source="S3",
+        question=(
+            "Random vectors in many dimensions are nearly at right angles. Inside a head, are the vectors of "
+            "different words clearly less so than its small number of axes explains?"
+        ),
         definition=(
-            "How much less orthogonal two words' vectors are in a head than in a random space of as many axes. "
-            "Measured is the mean |cos| between vectors of different words from different documents, first tokens left "
-            "out: of the heads' input (d axes), and of q, k and v of every head (k axes; after projection, before any "
-            "rotation or q/k-norm; their mean). Random directions of n axes have Γ(n/2)/(√π Γ((n+1)/2)) ≈ √(2/πn), so "
-            "fewer axes alone raise |cos|, by √(d/k). The statistic is the median head's |cos| over that of random "
-            "projections of the same vectors to k axes: what a head learned beyond fewer axes. It is also taken with "
-            "the mean vector removed: a direction that all tokens share is not a relation between them."
+            "How far from orthogonal are the vectors of different words? Measured is the mean |cos| between vectors "
+            "of different words from different documents, first tokens left out. It is taken of the heads' input (d "
+            "axes) and of every head's q, k and v (k axes; after the projection, before any rotation or q/k-norm; "
+            "mean of the three).\n"
+            "In fewer axes |cos| is larger anyway: random directions of n axes have Γ(n/2)/(√π Γ((n+1)/2)) ≈ "
+            "√(2/πn), so going from d to k axes raises it by √(d/k).\n"
+            "The statistic is the median head's |cos| over that of random projections of the same vectors to k "
+            "axes: what a head has learned beyond having fewer axes. It is also taken with the mean vector removed, "
+            "because a direction that all tokens share is no relation between them."
         ),
         control="random initialisation (all twins); shuffled text; the full space",
         rule=(
-            "Parts, the weakest of the first three decides. 'The full space is nearly orthogonal': supported if the "
-            f"|cos| of the median layer lies below {T.orthogonal_ratio} times that of random directions of d axes, "
-            "with the whole interval; refuted above. 'Fewer axes raise |cos|', by law: supported if the |cos| of "
-            "random projections over that of the full space lies above 1, refuted below. 'Heads go beyond fewer axes': "
-            f"supported if the statistic's interval lies above {T.pocket_ratio}, with the mean removed too, and above "
-            f"that of an untrained model; refuted if one of them lies below its limit and at most {T.sites_few:.0%} of "
-            "heads are pockets (both ratios significantly above it, Benjamini–Hochberg over heads); qualified if more "
-            "are, which are then named. Undecided where an interval spans its limit, or with too few documents. 'It is "
-            "of use' needs models with one head of full width, trained in the laboratory: no one model can say."
+            "Three parts; the weakest decides. Intervals must lie wholly on one side of a limit.\n"
+            "Part 1, the full space is nearly orthogonal.\n"
+            f"Supported if the |cos| of the median layer lies below {T.orthogonal_ratio} times that of random "
+            "directions of d axes.\n"
+            "Refuted if it lies above.\n"
+            "Part 2, fewer axes raise |cos|, by law.\n"
+            "Supported if the |cos| of random projections to k axes is larger than that of the full space.\n"
+            "Refuted if it is smaller.\n"
+            "Part 3, heads go beyond fewer axes. A head has two ratios to random projections: with the mean vector, "
+            f"and with the mean vector removed. It is a pocket if both are significantly above {T.pocket_ratio} (at "
+            f"most {T.false_discovery:.0%} false discoveries over heads, Benjamini–Hochberg).\n"
+            f"Supported if both ratios of the median head lie above {T.pocket_ratio}, and the first above that of "
+            "untrained models.\n"
+            f"Refuted if one of the two lies below {T.pocket_ratio} and at most {T.sites_few:.0%} of heads are "
+            "pockets, or if the first is no larger than untrained models reach.\n"
+            f"Qualified if one of the two lies below {T.pocket_ratio}, the first above that of untrained models, and "
+            f"more than {T.sites_few:.0%} of heads are pockets; these are named.\n"
+            "Every part is undecided where an interval spans its limit, or with too few documents.\n"
+            "Whether pockets are of use needs models with one head of full width, trained in the laboratory: no one "
+            "model can say."
         ),
         kind="learned",
         changes=(
@@ -76,6 +93,11 @@ class Orthogonality:
                 "Where some heads go beyond and the median one spans the end of untrained models, the second part is "
                 "undecided; it had been refuted.",
             ),
+        ),
+        rewordings=(
+            Rewording("2026-11-18", "a49288bc8d9a", 2),
+            Rewording("2026-11-18", "b42dff4e99ec", 2),
+            Rewording("2026-11-18", "6c468ca0b23e", 2),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
@@ -160,7 +182,8 @@ def _full_space(ratios: "CosineRatios") -> Part:
     return Part(
         "the full space is nearly orthogonal",
         "undecided" if side is None else "refuted" if side else "supported",
-        f"In the full space |cos| is {say(full[0], '.2g')} times that of random directions of d axes.",
+        f"|cos| between two words is {say(full[0], '.2g')} times that of random directions, in the full space of d "
+        "axes.",
         Statistic("|cos| in the median layer's full space, over random directions of d axes", *full),
         why=missing_interval(*full) if side is None else None,
     )
@@ -173,8 +196,9 @@ def _fewer_axes(ratios: "CosineRatios") -> Part:
     return Part(
         "fewer axes raise |cos|",
         "undecided" if side is None else "supported" if side else "refuted",
-        f"Random projections of the same vectors to k axes raise it by {say(raised[0], '.2g')} (by law "
-        f"{say(math.sqrt(ratios.anatomy.d / ratios.anatomy.k), '.2g')} for random directions): that is not learned.",
+        f"Random projections of the same vectors to k axes have {say(raised[0], '.2g')} times that |cos| (random "
+        f"directions, by law, {say(math.sqrt(ratios.anatomy.d / ratios.anatomy.k), '.2g')} times): that is not "
+        "learned.",
         Statistic("|cos| of random projections, over that of the full space", *raised),
         why=missing_interval(*raised) if side is None else None,
     )
@@ -194,8 +218,8 @@ def _beyond(statistic: Interval, centred: Interval, random: Interval, twins: int
     return Part(
         "heads go beyond fewer axes",
         verdict,
-        f"In the median head it is {say(statistic[0], '.2g')} times that of random projections, with the mean vector "
-        f"removed {say(centred[0], '.2g')} times; at random initialisation {say(random[0], '.2g')} times, at most "
+        f"The median head has {say(statistic[0], '.2g')} times the |cos| of such projections, with the mean vector "
+        f"removed {say(centred[0], '.2g')} times; an untrained model has {say(random[0], '.2g')} times, at most "
         f"{say(random[2], '.2g')}. Heads that go beyond: {pocket.sum()}{which}.",
         Statistic("|cos| in the median head, over random projections", *statistic),
         why=missing_interval(*statistic, *centred) if verdict == "undecided" else None,

@@ -40,7 +40,7 @@ from armillary.probes.machinery import (
     weakest,
 )
 from armillary.probes.machinery.verdicts import more_text
-from armillary.results import Claim, Control, Finding, Part, RuleChange, Statistic, Why, say
+from armillary.results import Claim, Control, Finding, Part, Rewording, RuleChange, Statistic, Why, say
 
 ADAM = (
     "Adam takes its steps axis by axis, which can favour axes without any heads: even a support would not show that "
@@ -57,31 +57,49 @@ class Privileged:
         chapter="F",
         statement="Meaning is encoded in axes: single axes tell what a token is, and related ones share a head.",
         source="S3",
+        question=(
+            "Does a single coordinate tell what kind of token it is, better than the coordinates of a randomly turned "
+            "space do? And do coordinates of one head belong together?"
+        ),
         definition=(
-            "How well one axis tells a class of tokens from all others, beyond what an axis of a randomly rotated "
-            "space does. Classes: to be one of the eight most frequent tokens, to have a part of speech (by lists and "
-            "endings) or a spelling (case, begins a word, letters alone), or to stand before such a token; parts of "
-            "speech and spelling need a tokenizer. For each class the best axis is chosen in one half of the documents "
-            "and its AUC is taken in the other, both ways; the mean over classes, less the same in rotated axes. "
-            "Measured on z at up to six norms (rotations that leave "
-            "(1, …, 1) in place under LayerNorm), and on queries, keys, values and results of all heads side by side "
-            "in up to three layers (before any rotary turn), rotated within each head. Related axes: the mean "
-            "|correlation| over tokens of two axes of one head, over that of axes of different heads; the median "
-            f"layer. Tails (ours): the mean kurtosis of axes of z over that of rotated axes. {ADAM}"
+            "How well one axis tells a class of tokens from all others, compared with the best axis of a randomly "
+            "rotated space.\n"
+            "Classes: being one of the eight most frequent tokens; having a part of speech (by lists and endings) or a "
+            "spelling (case, begins a word, letters alone); standing before such a token. Parts of speech and spelling "
+            "need a tokenizer.\n"
+            "For each class the best axis is chosen on one half of the documents, and its AUC (how often it ranks a "
+            "token of the class above another: 0.5 by chance, 1 always) is taken on the other half; then the halves "
+            "change roles. The difference is the mean over classes, less the same in rotated axes.\n"
+            "It is measured on z (tokens after a norm, before gain and shift) at up to six norms (rotations leave (1, "
+            "…, 1) in place under LayerNorm), and on queries, keys, values and results of all heads side by side in up "
+            "to three layers (before any rotary turn), rotated within each head.\n"
+            "Related axes: the mean |correlation| over tokens of two axes of one head, over that of axes of different "
+            "heads, in the median layer.\n"
+            "Tails (ours): the mean kurtosis of axes of z over that of rotated axes.\n"
+            "Adam takes its steps axis by axis, which can favour axes without any heads: even a support would not show "
+            "that heads are the reason."
         ),
         control=(
-            "random rotations of the same tokens; random initialisation (all twins, fewer sites), whose weights prefer "
-            "no axes; for heads, the same axes grouped at random"
+            "random rotations of the same tokens; random initialisation (all twins, fewer sites), whose weights "
+            "prefer no axes; for heads, the same axes grouped at random"
         ),
         rule=(
-            "Parts, the weakest of the first three decides. 'Axes of the stream tell classes' and 'axes of heads tell "
-            f"classes': supported if the difference of AUCs at the median site lies above {T.axis_auc} and above that "
-            "of an untrained model, with the whole interval; refuted if it lies below either. 'Related axes share a "
-            f"head': for each of queries, keys, values and results the ratio must lie above {T.axis_block}, above that "
-            "of an untrained model and above that of axes grouped at random; supported if all do, refuted if none "
-            "does, qualified if some do. Ours: 'axes have heavier tails', supported if the ratio lies above "
-            f"{T.axis_tails:g} and above an untrained model's, refuted below. Undecided where an interval spans its "
-            "limit."
+            "Three parts; the weakest decides. Whole intervals count.\n"
+            "Parts 1 and 2, axes of the stream tell classes, and axes of heads tell classes:\n"
+            f"Supported if the difference of AUCs at the median site lies above {T.axis_auc} and above that of an "
+            "untrained model.\n"
+            "Refuted if it lies below either.\n"
+            "Part 3, related axes share a head: for queries, keys, values and results each, the ratio must lie above "
+            f"{T.axis_block}, above that of an untrained model and above that of axes grouped at random.\n"
+            "Supported if all four ratios do.\n"
+            "Refuted if none does.\n"
+            "Qualified if some do and some do not.\n"
+            "Part 4 is ours and decides nothing: axes have heavier tails.\n"
+            f"Supported if the ratio lies above {T.axis_tails} and above an untrained model's.\n"
+            "Refuted if it lies below either.\n"
+            "Every part is undecided where an interval spans its limit, and part 3 also with one head per layer. "
+            "Without untrained models no part is supported. The claim is undecided if no token is frequent enough to "
+            "make a class."
         ),
         kind="learned",
         changes=(
@@ -90,6 +108,10 @@ class Privileged:
                 "Classes were frequent tokens alone, with about a dozen members in each half. Parts of speech and "
                 "spelling, with five times as many, were added; no verdict changed, and the intervals are narrower.",
             ),
+        ),
+        rewordings=(
+            Rewording("2026-11-18", "44dce91513ae", 1),
+            Rewording("2026-11-18", "ba2466fe51ec", 1),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (SAMPLES, HEAD_SAMPLES)
@@ -114,7 +136,7 @@ class Privileged:
             claim=self.claim,
             verdict=verdict,
             statistic=Statistic("AUC of the best axis less that of rotated axes, on z, median norm", *excess),
-            n=min(rows.kept for rows in evidence[HEAD_SAMPLES][MODEL].rows.values()),
+            n=min(rows.size for rows in evidence[HEAD_SAMPLES][MODEL].rows.values()),
             controls=(Control(RANDOM, *untrained.stream), Control("the same in heads", *in_heads)),
             reading=reading + more_text(why),
             headline=f"The best single axis tells a class of tokens with AUC {say(own, '.2f')}, the best randomly "
@@ -142,9 +164,10 @@ def _tell_part(name: str, where: str, meanings: Meanings, excess: Interval, untr
     own, rotated = _medians(meanings, "auc"), _medians(meanings, "rotated_auc")
     value, low, high = (say(end, "+.2f") for end in excess)
     reading = (
-        f"The best axis {where} tells a class of tokens with AUC {say(own, '.2f')}, the best rotated axis with "
-        f"{say(rotated, '.2f')}: {value} at the median site ({low} to {high}); in an untrained model "
-        f"{say(untrained[0], '+.2f')}, at most {say(untrained[2], '+.2f')}."
+        f"The best single axis {where} tells a class of tokens from all others in {say(own, '.0%')} of cases, the best "
+        f"axis of a rotated space in {say(rotated, '.0%')} (chance: 50%). The AUCs differ by {value} at the median "
+        f"site ({low} to {high}); in an untrained model by {say(untrained[0], '+.2f')}, at most "
+        f"{say(untrained[2], '+.2f')}."
     )
     verdict = by_side(all_of(above(excess, T.axis_auc), beats(excess, untrained, twins)))
     why = missing_interval(*excess[1:], *untrained[1:]) if verdict == "undecided" else None
@@ -165,8 +188,8 @@ def _block_part(blocks: Blocks, untrained: Mapping[str, Interval], twins: int) -
         f"{say(ratios[s][0], '.2f')} for {NAMES[s]} (limit {say(np.fmax(limits[s], controls[s][2]), '.2f')})"
         for s in blocks
     ]
-    reading = f"|Correlations| of axes of one head, over those of different heads: {', '.join(texts)}. Results of a "
-    reading += "head share one pattern of attention."
+    reading = f"Two axes of one head correlate this many times as much as axes of different heads: {', '.join(texts)}. "
+    reading += "Results of a head share one pattern of attention."
     verdict = by_sides(sides)
     middle = sorted(ratios.values())[len(ratios) // 2]
     statistic = Statistic("|correlation| of axes within a head over across, median of q, k, v and z", *middle)

@@ -23,7 +23,7 @@ from armillary.probes.machinery import (
     weakest,
 )
 from armillary.probes.machinery.verdicts import learned_between
-from armillary.results import Claim, Control, Finding, Part, RuleChange, Statistic, Why, say
+from armillary.results import Claim, Control, Finding, Part, Rewording, RuleChange, Statistic, Why, say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -40,25 +40,35 @@ class HeadSpecialisation:
         chapter="F",
         statement="Heads specialise.",
         source="S3",
+        question="Do many heads have one kind of token that they attend to, and do heads of one layer differ?",
         definition=(
             "The share of heads with a speciality: heads that give a quarter or more of their attention to one kind of "
-            "token, a kind that at most half of all heads lean to. Kinds are the token before, the token after, the "
-            "token itself, the same word elsewhere (where there is one), and, on random tokens of the text repeated "
-            "once, what followed a token's first occurrence (induction). The first token is never a speciality: heads "
-            "rest there. Queries stand at the ninth place or later. The difference between heads of a layer is the "
-            "mean total variation between two of their patterns on the same query. Also reported, and not a kind of "
-            "token: attention to the first token, and the dependence on content, which large random weights show too."
+            "token (they lean to it). A kind that more than half of all heads lean to is no speciality.\n"
+            "The kinds are the token before, the token after, the token itself, the same word elsewhere (where there "
+            "is one), and induction: on random tokens that are repeated once, what followed a token's first "
+            "occurrence. The first token is never a speciality: heads rest there. Queries stand at the ninth place or "
+            "later.\n"
+            "The difference between two heads of a layer is the share of attention that must move to turn one pattern "
+            "into the other (total variation), on the same query. The mean over pairs of heads is taken.\n"
+            "Also reported, and no kinds of token: attention to the first token, and how much the attention depends on "
+            "the words, which large random weights show too."
         ),
         control="random initialisation (all twins); shuffled text",
         rule=(
-            "Three parts, the weakest decides. 'Specialities': supported if the share's interval lies above "
-            f"{T.heads_many} and above that of an untrained model; refuted if it lies below {T.sites_few} or below the "
-            f"upper end of an untrained model; qualified between {T.sites_few} and {T.heads_many}. 'Heads of a layer "
-            f"differ' in the median layer: supported if the difference's interval lies above {T.heads_differ} and "
-            f"above that of an untrained model; refuted below {T.heads_alike} or below the upper end of an untrained "
-            "model; qualified between the two. 'On text': refuted if shuffled text shows more specialities than text, "
-            f"by more than {T.sites_few} of all heads, with the whole interval; supported if it does not. Undecided "
-            "where an interval spans its limit, if documents are too few or too short, or with one head per layer."
+            "Three parts; the weakest decides. Intervals must lie wholly on one side of a limit.\n"
+            "Part 1, specialities.\n"
+            f"Supported if the share of heads lies above {T.heads_many} and above that of an untrained model.\n"
+            f"Refuted if it lies below {T.sites_few}, or below what untrained models reach.\n"
+            f"Qualified if it lies between {T.sites_few} and {T.heads_many}, and above an untrained model.\n"
+            "Part 2, heads of a layer differ, in the median layer.\n"
+            f"Supported if the difference lies above {T.heads_differ} and above that of an untrained model.\n"
+            f"Refuted if it lies below {T.heads_alike}, or below what untrained models reach.\n"
+            f"Qualified if it lies between {T.heads_alike} and {T.heads_differ}, and above an untrained model.\n"
+            "Part 3, on text and not only on disorder.\n"
+            f"Refuted if shuffled text shows more specialities than text, by more than {T.sites_few} of all heads.\n"
+            "Supported if it does not.\n"
+            "Every part is undecided where an interval spans its limit. The claim is undecided if documents are too "
+            "few or too short, without untrained models, or with one head per layer."
         ),
         kind="learned",
         changes=(
@@ -73,6 +83,10 @@ class HeadSpecialisation:
                 "decide. SmolLM2 on WikiText had been supported by 108 of 143 heads that rest on the first token, with "
                 "more of them on shuffled text than on text.",
             ),
+        ),
+        rewordings=(
+            Rewording("2026-11-18", "6ade5f87cbe0", 2),
+            Rewording("2026-11-18", "468a9fc16198", 2),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
@@ -91,6 +105,8 @@ class HeadSpecialisation:
 
     def conclude(self, evidence: Evidence, result: "KindScores | None") -> Finding:
         if result is None:
+            if not evidence.twins:
+                return undecided(self.claim, Why.NO_CONTROL, "There is no untrained model to compare with.")
             reading = "The documents are shorter than 16 tokens. Give longer documents, or more text."
             return undecided(self.claim, Why.TOO_LITTLE_TEXT, reading)
         leaning = result.leaning()
@@ -170,7 +186,7 @@ def _reading(result: "KindScores", parts: tuple[Part, ...], heads: int) -> str:
         if np.isfinite(scores[kind]).any():
             layer, head = np.unravel_index(int(np.nanargmax(scores[kind])), names.shape)
             top.append(f"{kind} {say(scores[kind][layer, head], '.2f')} (L{layer}H{head})")
-    text = f"{parts[0].reading} Heads that give a kind half of their attention: {roles}. Highest scores: "
+    text = f"{parts[0].reading} Heads that give half of their attention to one kind: {roles}. Highest scores: "
     text += f"{', '.join(top)}."
     if heads < 2:
         return f"{text} A layer of this model has one head. A model with several would decide."

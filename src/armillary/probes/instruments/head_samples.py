@@ -35,7 +35,7 @@ class HeadSamples:
         return HeadSampleWatch(anatomy, corpus, self.capacity, head_sites(anatomy, self.layers))
 
     def count(self, state: TokenSamples) -> tuple[int, str]:
-        return min(reservoir.kept for reservoir in state.rows.values()), "tokens after the first"
+        return min(reservoir.size for reservoir in state.rows.values()), "tokens after the first"
 
     def bytes(self, anatomy: "Anatomy") -> int:
         width = 2 * anatomy.k * (anatomy.n_heads + anatomy.n_kv_heads)

@@ -124,8 +124,8 @@ class SampleWatch:
         chosen = self._chosen(places.position, rank)
         columns = (places.document, places.position, places.token, places.following)
         payload = np.stack([column[chosen] for column in columns], 1)
-        found = (places.rows[chosen], payload, rank[chosen])
-        self._rows, self._payload, self._rank = (torch.from_numpy(part) for part in found)
+        sample = (places.rows[chosen], payload, rank[chosen])
+        self._rows, self._payload, self._rank = (torch.from_numpy(part) for part in sample)
         rows, first = places.rows[chosen], next(iter(self.state.rows.values()))
         if self.stacked:
             # As many rows in every batch; those beyond the sample go to a slot that nobody reads.

@@ -28,7 +28,7 @@ class WriteSamples:
         return WriteWatch(anatomy, corpus, self.capacity, sites)
 
     def count(self, state: TokenSamples) -> tuple[int, str]:
-        return min(reservoir.kept for reservoir in state.rows.values()), "tokens after the first"
+        return min(reservoir.size for reservoir in state.rows.values()), "tokens after the first"
 
     def bytes(self, anatomy: "Anatomy") -> int:
         return len(self.arms) * 4 * self.capacity * anatomy.d * len(WRITES) * anatomy.layers

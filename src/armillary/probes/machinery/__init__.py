@@ -20,7 +20,7 @@ from armillary.probes.machinery.intervals import (
 )
 from armillary.probes.machinery.layers import spread_layers
 from armillary.probes.machinery.limits.thresholds import THRESHOLDS as T
-from armillary.probes.machinery.once import once, once_if_small
+from armillary.probes.machinery.memo import once, once_if_small
 from armillary.probes.machinery.processes.threads import over_sites
 from armillary.probes.machinery.tables import (
     Cells,

@@ -27,7 +27,7 @@ from armillary.flow.tokens import Batch, Corpus, Window
 from armillary.probes.machinery.instrument import MODEL, SHUFFLED, TWINS
 from armillary.probes.machinery.intervals import Floats, Interval, interval
 from armillary.probes.machinery.limits.thresholds import THRESHOLDS as T
-from armillary.probes.machinery.once import Memo
+from armillary.probes.machinery.memo import Memo
 from armillary.results import TextLoss
 
 TOKENS, DOCUMENTS = 1536, 24

@@ -122,7 +122,9 @@ def _ticker(probe: Experimenter[Any], bench: Bench, say: Say) -> Callable[[int],
         before, done[0] = round(done[0]), done[0] + tokens / max(1, bench.text.tokens)
         if round(done[0]) > before:
             share = min(1.0, done[0] / most) if most else 0.0
-            say(Doing(f"{claim}: {done[0]:.0f} of about {most:.0f} passes", claim, share))
+            # How many passes it takes is an estimate, and once it is passed it says nothing.
+            of = f" of about {most:.0f}" if done[0] <= most else ""
+            say(Doing(f"{claim}: {done[0]:.0f}{of} passes", claim, share))
 
     return tick
 

@@ -17,7 +17,7 @@ from armillary.probes.machinery.intervals import (
     mean,
     over_twins,
 )
-from armillary.probes.machinery.once import Memo
+from armillary.probes.machinery.memo import Memo
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy

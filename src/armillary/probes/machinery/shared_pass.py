@@ -107,7 +107,7 @@ def observe_here(
 class SegmentReader:
     """A reader that reads the text, or a shard of it, segment by segment, from the first that is not kept."""
 
-    kept: KeptPass | None = None
+    kept_pass: KeptPass | None = None
     observe: Observe = observe_here
     shard: Shard = WHOLE
     ahead: "Callable[[str, Sequence[AnyInstrument], Sequence[Segment]], None] | None" = None
@@ -115,7 +115,7 @@ class SegmentReader:
 
     def expect(self, arm: str, instruments: Sequence[AnyInstrument], corpus: "Corpus") -> None:
         if self.ahead is not None:
-            done = 0 if self.kept is None else self.kept.segments(arm)
+            done = 0 if self.kept_pass is None else self.kept_pass.segments(arm)
             self.ahead(arm, instruments, self.shard.segments(corpus)[done:])
 
     def __call__(
@@ -136,16 +136,16 @@ class SegmentReader:
     ) -> States:
         total: States = {}
         done = 0
-        if self.kept is not None:
+        if self.kept_pass is not None:
             total = arm.empty(instruments)
-            done = self.kept.load(arm.name, total)
+            done = self.kept_pass.load(arm.name, total)
             tick(sum(segment.tokens for segment in segments[:done]))
         if done == len(segments):
             return total
         for number, states in enumerate(self.observe(arm, instruments, segments[done:], tick), done + 1):
             total = {i: total[i] + states[i] if number > 1 else states[i] for i in instruments}
-            if self.kept is not None:
-                self.kept.keep(arm.name, number, total)
+            if self.kept_pass is not None:
+                self.kept_pass.keep(arm.name, number, total)
         return total
 
     def _one_by_one(

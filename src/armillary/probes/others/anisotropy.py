@@ -30,7 +30,20 @@ from armillary.probes.machinery.verdicts import by_layers, more_text, surely_bea
 from armillary.probes.others.streams.cones import ROGUE, Cones, cones, cosines
 from armillary.probes.others.streams.more_twins import UNTRAINED, more_twins, small
 from armillary.probes.sphere.across_sites import defined_median, drawn_interval
-from armillary.results import Claim, Control, Finding, Part, Quantity, RuleChange, Statistic, Table, Verdict, Why, say
+from armillary.results import (
+    Claim,
+    Control,
+    Finding,
+    Part,
+    Quantity,
+    Rewording,
+    RuleChange,
+    Statistic,
+    Table,
+    Verdict,
+    Why,
+    say,
+)
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -46,28 +59,40 @@ class Anisotropy:
         chapter="H",
         statement="Representations fill a narrow cone, and one to three rogue dimensions make it.",
         source="Ethayarajh 2019 (arXiv:1909.00512); Timkey and van Schijndel 2021 (arXiv:2109.04404)",
+        question="Do all tokens point in roughly the same direction? And do only a few coordinates make it so?",
         definition=(
-            "The mean cosine of two random tokens (Ethayarajh's measure of anisotropy), of different documents, at the "
-            "stream before the first block and after each block; the statistic is that of the median block. Massive "
-            "and first tokens are left out. A dimension's share is the mean over pairs of u_i v_i/(‖u‖‖v‖), over the "
-            f"mean cosine (Timkey and van Schijndel). The {ROGUE} largest are found on one half of the documents and "
-            "weighed on the other. Standardised, every dimension has mean 0 and variance 1; without a mean there is "
-            "no cone, by definition, so that column decides nothing."
+            "The mean cosine of two random tokens of different documents (Ethayarajh's measure of anisotropy), at "
+            "the stream before the first block and after each block. The statistic is that of the median block. "
+            "Massive and first tokens are left out.\n"
+            "A dimension's share of it is the mean over pairs of u_i v_i/(‖u‖‖v‖), over the mean cosine (Timkey and "
+            f"van Schijndel). The {ROGUE} largest dimensions are found on one half of the documents and weighed on "
+            "the other.\n"
+            "As a control, every dimension is standardised to mean 0 and variance 1. Without a mean there is no "
+            "cone, by definition, so this control decides nothing."
         ),
         control="random initialisation (twenty twins of a small model); shuffled text; standardised dimensions",
         rule=(
-            "Three parts, the weakest decides. 'A narrow cone': a state is in one if its mean cosine lies above "
-            f"{T.cone_cosine:g} with the whole interval, and in none if it lies below. Supported if the median block's "
-            f"state is in one and at most {T.sites_few:.0%} of the states after blocks are in none; refuted if the "
-            f"median block's is in none and at most {T.sites_few:.0%} are in one; qualified if more than "
-            f"{T.sites_few:.0%} each are and are not. 'By training': the median block's mean cosine lies above that "
-            "of untrained models (five; twenty of a small model, because they differ much), with the whole interval; "
-            "refuted if it lies below what untrained models surely reach (the lower end of the interval in which their "
-            "upper end lies). 'By rogue "
-            f"dimensions': supported if {ROGUE} dimensions make more than {T.rogue_share:.0%} of the mean cosine at "
-            f"the median block, refuted if less; undecided unless the mean cosine's interval lies above "
-            f"{T.rogue_steady:.0%} of it: a share of what may be 0 is withheld. Undecided where an interval spans its "
-            "limit."
+            "Three parts; the weakest decides. Intervals must lie wholly on one side of a limit.\n"
+            f"Part 1, a narrow cone. A state is in one if its mean cosine lies above {T.cone_cosine:g}, and in none "
+            "if it lies below.\n"
+            f"Supported if the median block's state is in one, and at most {T.sites_few:.0%} of the states after "
+            "blocks are in none.\n"
+            f"Refuted if the median block's state is in none, and at most {T.sites_few:.0%} are in one.\n"
+            f"Qualified if more than {T.sites_few:.0%} are in one and more than {T.sites_few:.0%} are in none.\n"
+            "Undecided otherwise.\n"
+            "Part 2, by training.\n"
+            "Supported if the median block's mean cosine lies above the upper end of what untrained models have "
+            "(five; twenty of a small model on a short text, because they differ much).\n"
+            "Refuted if it lies below what untrained models surely reach: that upper end is itself uncertain, and "
+            "has an interval; the lower end of this interval counts.\n"
+            "Undecided without untrained models.\n"
+            "Part 3, by rogue dimensions.\n"
+            f"Supported if {ROGUE} dimensions make more than {T.rogue_share:.0%} of the mean cosine at the median "
+            "block.\n"
+            "Refuted if they make less.\n"
+            f"Undecided unless the interval of the mean cosine lies above {T.rogue_steady:.0%} of the mean cosine: "
+            "a share of what may be 0 is withheld.\n"
+            "Every part is undecided where an interval spans its limit."
         ),
         kind="learned",
         changes=(
@@ -94,6 +119,10 @@ class Anisotropy:
                 "The share of dimensions is withheld unless the mean cosine is clearly above 0, not only positive. On "
                 "an untrained Llama with large weights 0.06 [−0.35, 0.64] had been printed as a share of 0.04.",
             ),
+        ),
+        rewordings=(
+            Rewording("2026-11-18", "87c46b56ad64", 4),
+            Rewording("2026-11-18", "54de80334136", 4),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (SAMPLES,)
@@ -163,11 +192,11 @@ def _cone(by_state: Floats, value: Interval, names: list[str]) -> Part:
     sides = [above(_triple(interval), T.cone_cosine) for interval in by_state]
     verdict, why = by_layers(sides, above(value, T.cone_cosine))
     inside, outside = ([name for name, side in zip(names, sides, strict=True) if side is way] for way in (True, False))
-    reading = f"The mean cosine of two tokens is above {T.cone_cosine:g} after {len(inside)} of {len(sides)} blocks"
+    reading = f"Two random tokens have a mean cosine above {T.cone_cosine:g} after {len(inside)} of {len(sides)} blocks"
     if inside and outside:
         reading += f" (not at {name_sites(outside)})"
     open_ = len(sides) - len(inside) - len(outside)
-    reading += f"; after {open_} more its interval leaves it open." if open_ else "."
+    reading += f"; after {open_} more the interval leaves it open." if open_ else "."
     return Part("a narrow cone", verdict, reading, why=missing_interval(*by_state.ravel()) if why else None)
 
 

@@ -23,7 +23,7 @@ from armillary.probes.machinery import (
 )
 from armillary.probes.machinery.tables import Cells, cells, interval_cells, line, table
 from armillary.probes.machinery.verdicts import FIVE_SHOWN, more_text
-from armillary.results import Claim, Control, Finding, Part, Quantity, RuleChange, Statistic, Table, Why, say
+from armillary.results import Claim, Control, Finding, Part, Quantity, Rewording, RuleChange, Statistic, Table, Why, say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -42,27 +42,43 @@ class Collapse:
         chapter="H",
         statement="Attention alone collapses all tokens to one vector; skips and feed-forwards prevent it.",
         source="Dong et al. 2021 (arXiv:2103.03404)",
+        question=(
+            "Attention averages over tokens. With attention alone, do all tokens become the same vector, and what "
+            "prevents it?"
+        ),
         definition=(
-            "The residual of a document's states X is X − 1mᵀ, what is left beside their mean m; its length over that "
-            "of X is 0 where all tokens are one vector. A model may begin with a mean vector that all embeddings "
-            "share: what is left is this share over that before the first block. It is taken after each block in four "
-            "ways: the whole model, without feed-forwards, without skips, and without both (attention alone); norms "
-            "stay. A write goes on without its skip if what it is added to is taken off it beforehand. The source "
-            "measures by the geometric mean of the 1- and ∞-norm, here it is the Frobenius norm, whose best vector is "
-            "the mean. First tokens are left out. The statistic is what attention alone leaves after the last block."
+            "How much of the differences between a document's tokens is left after the last block? X are the states "
+            "of the tokens, one per row, and m is their mean. The difference is X with m taken off every row. The "
+            "share is the length of the difference over that of X: 0 where all tokens are one vector. A model may "
+            "begin with a mean vector that all embeddings share. So what is left is the share after a block over "
+            "the share before the first block.\n"
+            "It is taken after each block in four ways: the whole model, without feed-forwards, without skips, and "
+            "without both (attention alone). Norms stay. A write goes on without its skip if what it is added to is "
+            "taken off it beforehand. First tokens are left out.\n"
+            "The statistic is what attention alone leaves after the last block.\n"
+            "The source measures length by the geometric mean of the 1- and ∞-norm. Here it is the Frobenius norm "
+            "(root of the sum of squares), for which no vector leaves less than the mean does."
         ),
         control=(
             "the stream before the first block; random initialisation (five twins of a small model), which decides "
             "nothing"
         ),
         rule=(
-            "Three parts, the weakest decides, by what is left after the last block of the share before the first. "
-            "'Attention alone "
-            f"collapses': supported if it lies below {T.collapse_left:g}, refuted if above {T.collapse_none:g}, "
-            f"qualified in between. 'Skips prevent it': with skips and without feed-forwards, supported above "
-            f"{T.collapse_none:g}, refuted below {T.collapse_left:g}, qualified in between. 'Feed-forwards slow it': "
-            f"supported if {T.collapse_slowed:g} more is left with feed-forwards than without, both without skips, "
-            "refuted if less. Undecided where an interval spans its limit, or where all embeddings are one vector."
+            "Three parts, all about what is left after the last block; the weakest decides. Intervals must lie "
+            "wholly on one side of a limit.\n"
+            "Part 1, attention alone collapses.\n"
+            f"Supported if it leaves less than {T.collapse_left}.\n"
+            f"Refuted if it leaves more than {T.collapse_none}.\n"
+            "Qualified in between.\n"
+            "Part 2, skips prevent it. With skips and without feed-forwards:\n"
+            f"Supported if more than {T.collapse_none} is left.\n"
+            f"Refuted if less than {T.collapse_left} is left.\n"
+            "Qualified in between.\n"
+            "Part 3, feed-forwards slow it.\n"
+            f"Supported if {T.collapse_slowed} more is left with feed-forwards than without, both without skips.\n"
+            "Refuted if the difference is smaller.\n"
+            "Every part is undecided where an interval spans its limit. The claim is undecided where all embeddings "
+            "are one vector."
         ),
         kind="behaviour",
         changes=(
@@ -77,6 +93,10 @@ class Collapse:
                 "What is left is counted from the share before the first block. An untrained model whose embeddings "
                 "share a mean starts with 0.028 and has 0.028 with skips: 'skips prevent it' had been refuted.",
             ),
+        ),
+        rewordings=(
+            Rewording("2026-11-18", "eaa2c21e1ae4", 3),
+            Rewording("2026-11-18", "ea340555a643", 3),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()

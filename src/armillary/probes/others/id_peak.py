@@ -29,7 +29,7 @@ from armillary.probes.machinery.verdicts import no_middle, weighed
 from armillary.probes.others.streams.sampled_stream import sampled_streams
 from armillary.probes.sphere.across_sites import arm_controls, arm_lines
 from armillary.probes.sphere.spectra.dimension_estimates import NEIGHBOURS, POINTS, inverse, neighbour_sums
-from armillary.results import Claim, Finding, Part, RuleChange, Statistic, Why, say
+from armillary.results import Claim, Finding, Part, Rewording, RuleChange, Statistic, Why, say
 
 TWO_NN, MLE = 0, 1
 FEW_WORDS = (
@@ -47,23 +47,38 @@ class IdPeak:
         chapter="H",
         statement="The intrinsic dimension of representations peaks in the middle of the depth, by training.",
         source="Cheng et al. 2024 (arXiv:2405.15471)",
+        question=(
+            "How many numbers does it take to say where a token lies? Is this number largest in the middle of the "
+            "network, and because of training?"
+        ),
         definition=(
-            "The intrinsic dimension of ordinary tokens, one of each word form, at the stream before the first block "
-            "and after each block, by TwoNN (the ratio of the distances to the second and the first neighbour). The "
-            f"middle of the depth are the states after {T.peak_from:.0%} to {T.peak_to:.0%} of the blocks. The "
-            "statistic is that of the highest state in the middle, over that of the highest outside. Which states "
-            "these are is found on one half of the documents and measured on the other, both ways, because the highest "
-            "of many noisy numbers is too high. The source takes the last tokens of ten thousand sequences and GRIDE, "
-            f"which looks at farther neighbours; the dimension by maximum likelihood over {NEIGHBOURS} neighbours is "
-            "in the table and stands for that."
+            "How many numbers does it take to say where a token lies (the intrinsic dimension)? It is taken of "
+            "ordinary tokens, one of each word form, at the stream before the first block and after each block, by "
+            "TwoNN: from the ratio of the distances to the second and the first neighbour.\n"
+            "The statistic is the largest dimension of a state in the middle of the depth (after "
+            f"{T.peak_from:.0%} to {T.peak_to:.0%} of the blocks), over the largest of a state outside.\n"
+            "Which states these are is found on one half of the documents and measured on the other, both ways, "
+            "because the largest of many noisy numbers is too large.\n"
+            "The source takes the last tokens of ten thousand sequences, and GRIDE, which looks at farther "
+            f"neighbours. In its place the table has the dimension by maximum likelihood over {NEIGHBOURS} "
+            "neighbours."
         ),
         control="random initialisation (all twins); the same words shuffled within their documents",
         rule=(
-            f"Two parts, the weaker decides. 'Peaks': supported if the ratio's interval lies above {T.peak_ratio:g}, "
-            "refuted if it lies below. 'By training': supported if it lies above that of an untrained model, refuted "
-            "if below. Ours, which decides nothing: 'from the text', supported if the ratio is larger than on shuffled "
-            "text, document by document. Undecided where an interval spans its limit. Does not apply to models of "
-            f"fewer than {T.middle_blocks} blocks, whose only state between the ends is the one after the first block."
+            "Two parts; the weaker decides.\n"
+            "Part 1, peaks.\n"
+            f"Supported if the ratio's whole interval lies above {T.peak_ratio}.\n"
+            "Refuted if it lies below.\n"
+            "Part 2, by training.\n"
+            "Supported if the ratio's whole interval lies above the upper end of what untrained models have.\n"
+            "Refuted if it lies below what untrained models reach.\n"
+            "Undecided without untrained models.\n"
+            "Part 3 is ours and decides nothing: from the text.\n"
+            "Supported if the ratio is larger than on shuffled text, document by document.\n"
+            "Refuted if it is smaller.\n"
+            "Every part is undecided where an interval spans its limit. The claim is undecided with too few "
+            f"different words. It does not apply to models of fewer than {T.middle_blocks} blocks, whose only state "
+            "between the ends is the one after the first block."
         ),
         kind="learned",
         changes=(
@@ -73,6 +88,10 @@ class IdPeak:
                 "two ends had counted, so that a model whose dimension is highest after its first block of seven could "
                 "be supported; and so could one of two blocks.",
             ),
+        ),
+        rewordings=(
+            Rewording("2026-11-18", "5351f12b89b4", 1),
+            Rewording("2026-11-18", "2d1ec521c204", 1),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (SAMPLES,)
@@ -173,8 +192,8 @@ def _peaks(value: Interval, by_state: Floats, names: list[str]) -> Part:
     return Part(
         "peaks",
         by_side(side),
-        f"The dimension is {say(by_state[0, 0], '.1f')} before the first block, {say(by_state[-1, 0], '.1f')} at the "
-        f"end, and largest at {names[top]} with {say(by_state[top, 0], '.1f')}.",
+        f"Tokens use {say(by_state[0, 0], '.1f')} dimensions before the first block and {say(by_state[-1, 0], '.1f')} "
+        f"at the end; most at {names[top]}, with {say(by_state[top, 0], '.1f')}.",
         Statistic("height of the middle over the highest outside", *value),
         why=missing_interval(*value) if side is None else None,
     )
@@ -203,7 +222,7 @@ def _from_text(evidence: Evidence) -> Part:
     return Part(
         name,
         by_side(side),
-        f"On shuffled words it differs by {say(-more[0], '+.2f')}.",
+        f"On the same words shuffled that number differs by {say(-more[0], '+.2f')}.",
         Statistic("height on text less that on shuffled text", *more),
         asserted=False,
         why=missing_interval(*more) if side is None else None,

@@ -24,7 +24,7 @@ from armillary.probes.machinery.intervals import Statistic as Share
 from armillary.probes.machinery.tables import cells, interval_cells, line, table
 from armillary.probes.others.streams.block_fits import BlockFits, block_fits, skip, whole, write
 from armillary.probes.sphere.across_sites import defined_median
-from armillary.results import Claim, Control, Finding, Part, Quantity, Statistic, Table, Verdict, Why, say
+from armillary.results import Claim, Control, Finding, Part, Quantity, Rewording, Statistic, Table, Verdict, Why, say
 
 
 @dataclass(frozen=True)
@@ -36,26 +36,40 @@ class Linear:
         chapter="H",
         statement="A block is nearly a linear map from the stream before it to the stream after it.",
         source="Razzhigaev et al. 2024 (arXiv:2405.12250)",
-        definition=(
-            "The share of the variance of the stream after a block that a linear map of the stream before it explains, "
-            "over all coordinates. The map is fitted by ridge regression to one half of the documents and tried on the "
-            "other, both ways; the penalty of one half is chosen on the other, and shrinks the map towards the skip. "
-            "The authors' score, 1 − min ‖XA − Y‖² of centred clouds X and Y of norm 1, is fitted and measured on the "
-            "same tokens and grows as these become fewer than d; it is in the table. The statistic is that of the "
-            "median block. Also measured: the share of what the block adds (the stream after less the stream before) "
-            "that is linear, and the share that the skip explains with no map at all. First and massive tokens are "
-            "left out."
+        question=(
+            "Could a block be replaced by one matrix? How much of the stream after it would that matrix get right?"
         ),
-        control="the skip alone; random initialisation (all twins), where small writes make any block nearly linear",
+        definition=(
+            "How much of the stream after a block does one matrix get right? Measured is the share of its variance, "
+            "over all coordinates, that a linear map of the stream before the block explains. The statistic is that "
+            "of the median block. First and massive tokens are left out.\n"
+            "The map is fitted by ridge regression to one half of the documents and tried on the other, both ways. "
+            "The penalty of one half is chosen on the other, and shrinks the map towards the skip (the stream "
+            "passed on unchanged).\n"
+            "Also measured: the share of what the block adds (the stream after less the stream before) that is "
+            "linear, and the share of the stream that the skip explains with no map at all.\n"
+            "The authors' score, 1 − min ‖XA − Y‖² of centred clouds X and Y of norm 1, is fitted and measured on "
+            "the same tokens. It grows as these become fewer than d; it is in the table."
+        ),
+        control=("the skip alone; random initialisation (all twins), where small writes make any block nearly linear"),
         rule=(
-            "Two parts, the weaker decides. 'With its skip': supported if the share's interval lies above "
-            f"{T.linear_most:g}, refuted if it lies below {T.linear_not:g}, qualified between the two. 'Not by the "
-            f"skip alone': supported if more than {T.linear_write:.0%} of what the median block adds is linear, "
-            "qualified if less is: then the block is nearly linear because it adds little. Undecided where an interval "
-            f"spans its limit, and instead of refuted or qualified where a half has fewer than {T.tokens_per_axis:g} "
-            "tokens per axis: a map fitted to few tokens errs on others."
+            "Two parts; the weaker decides. Intervals must lie wholly on one side of a limit.\n"
+            "Part 1, with its skip.\n"
+            f"Supported if the share lies above {T.linear_most}.\n"
+            f"Refuted if it lies below {T.linear_not}.\n"
+            "Qualified between the two.\n"
+            "Part 2, not by the skip alone.\n"
+            f"Supported if more than {T.linear_write:.0%} of what the median block adds is linear.\n"
+            "Qualified if less is, or if blocks add nothing: then a block is nearly linear because it adds little.\n"
+            "Each part is undecided where an interval spans its limit. Also undecided, in place of refuted or "
+            f"qualified, where a half of the documents has fewer than {T.tokens_per_axis:.0f} tokens per axis: a map "
+            "fitted to few tokens errs on others. (Blocks that add nothing are qualified even then.)"
         ),
         kind="behaviour",
+        rewordings=(
+            Rewording("2026-11-18", "19d4ee7032b8", 0),
+            Rewording("2026-11-18", "197a3f759c93", 0),
+        ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (SAMPLES, STREAM_PAIRS)
 

@@ -16,7 +16,7 @@ from armillary.probes.machinery import (
     undecided,
     weighed,
 )
-from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Why, say
+from armillary.results import Claim, Control, Finding, Rewording, RuleChange, Statistic, Why, say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -34,36 +34,60 @@ class Massive:
         statement="A few fixed coordinates carry enormous, nearly constant values at a few tokens; heads park their "
         "attention there, and the model needs them as a bias.",
         source="Sun et al. 2024 (arXiv:2402.17762); Gu et al. 2024 (arXiv:2410.10781)",
+        question=(
+            "Do a few coordinates have huge values that hardly change from text to text? And does the model need them?"
+        ),
         definition=(
-            "Per document and state of the stream (before the first block, after each block): the largest magnitude of "
-            "a coordinate, over the state's median magnitude. The statistic is that of the median document, at the "
-            "state where it is largest (the peak). Sun et al. call an activation massive from a thousand times the "
-            "median on, if it also exceeds 100; what 100 means depends on a model's scale, so it is left out here. "
-            "Fixed: the share of documents whose largest coordinate at the peak is in the most common dimension. "
-            "Constant: the spread (standard deviation over mean) of these values over documents. At a few tokens: the "
-            "share of a document's other tokens that reach half of the value in its dimension. A head parks its "
-            "attention on the first token if it gives it more than 0.3 on average over queries (Gu et al.; here "
-            "queries from the ninth place on). Needed: at the first state with coordinates beyond a hundred times the "
-            "median, these are set to zero, to their mean over texts, or as many other coordinates of the same tokens "
-            "are set to zero; the cost is in nats per token."
+            "How large is the largest coordinate of the stream compared with a typical one? Per document and state "
+            "of the stream (before the first block, after each block): the largest magnitude of a coordinate, over "
+            "the state's median magnitude.\n"
+            "The statistic is that ratio in the median document, at the state where it is largest (the peak).\n"
+            "Sun et al. call an activation massive from a thousand times the median on, if it also exceeds 100. "
+            "What 100 means depends on a model's scale, so it is left out here.\n"
+            "Fixed: the share of documents whose largest coordinate at the peak is in the most common dimension.\n"
+            "Constant: the spread (standard deviation over mean) of the value in that dimension, over those "
+            "documents.\n"
+            "At a few tokens: the share of a document's other tokens that reach half of the value in its dimension.\n"
+            f"Parked attention: a head gives the first token more than {T.sink_attention:g} of its attention on "
+            "average over queries (Gu et al.; here queries from the ninth place on).\n"
+            "Needed: outliers are coordinates of at least a hundred times the median magnitude. At the first state "
+            "where the median document has one, all of them are set to zero, or to their mean over texts, or as "
+            "many other coordinates of the same tokens are set to zero. The cost is in nats per token."
         ),
         control=(
             "random initialisation (all twins); shuffled text; as many other coordinates of the same tokens set to zero"
         ),
         rule=(
-            "Five parts, the weakest decides. 'Massive values': supported if the ratio's interval lies above "
-            f"{T.massive_ratio:g} and above that of an untrained model; refuted if it lies below "
-            f"{T.massive_outlier:g} or below untrained models; qualified in between (outliers). 'Fixed and constant': "
-            f"supported if at least {T.sites_most:.0%} of documents agree on the dimension and the spread lies below "
-            f"{T.massive_constant:g}; refuted if at most half agree or the spread lies above {T.massive_varies:g}; "
-            f"qualified in between. 'At a few tokens': supported if at most {T.sites_few:.0%} of other tokens have it, "
-            "refuted if more than half do, qualified in between. "
-            f"'Heads park attention': supported if more than {T.heads_many:.0%} of heads do, and "
-            f"more than in an untrained model; refuted if at most {T.sites_few:.0%} do, or not more; qualified in "
-            "between. 'Needed as a bias': supported if setting the values to zero costs "
-            f"{T.massive_cost:g} nats more than setting others to zero, and setting them to their mean costs less than "
-            f"{T.massive_cost:g}; qualified if the mean costs more; refuted if zero does not. Without outliers the "
-            "second, third and fifth part have nothing to decide. Undecided where an interval spans its limit."
+            "Five parts; the weakest decides. Intervals must lie wholly on one side of a limit.\n"
+            "Part 1, massive values.\n"
+            f"Supported if the largest coordinate is more than {T.massive_ratio:.0f} times the median magnitude, and "
+            "more than in an untrained model.\n"
+            f"Refuted if it is less than {T.massive_outlier:.0f} times, or less than untrained models reach.\n"
+            f"Qualified if it is between {T.massive_outlier:.0f} and {T.massive_ratio:.0f} times (outliers), and "
+            "more than in an untrained model.\n"
+            "Part 2, fixed and constant.\n"
+            f"Supported if at least {T.sites_most:.0%} of documents agree on the dimension, and the spread lies "
+            f"below {T.massive_constant}.\n"
+            f"Refuted if at most half agree, or the spread lies above {T.massive_varies}.\n"
+            f"Qualified in between, also where the share that agrees spans {T.sites_most:.0%}.\n"
+            "Part 3, at a few tokens.\n"
+            f"Supported if at most {T.sites_few:.0%} of other tokens reach half of the value.\n"
+            "Refuted if more than half do.\n"
+            "Qualified in between.\n"
+            "Part 4, heads park attention on the first token.\n"
+            f"Supported if more than {T.heads_many:.0%} of heads do, and more than in an untrained model.\n"
+            f"Refuted if at most {T.sites_few:.0%} do, or fewer than untrained models reach.\n"
+            "Qualified in between, and more than in an untrained model.\n"
+            "Undecided if texts are too short to measure attention.\n"
+            "Part 5, needed as a bias.\n"
+            f"Supported if setting the values to zero costs {T.massive_cost} nats more than setting others to zero, "
+            f"and setting them to their mean costs less than {T.massive_cost}.\n"
+            f"Qualified if zero does, but the mean costs more than {T.massive_cost}.\n"
+            f"Refuted if zero costs less than {T.massive_cost} nats more than others.\n"
+            "Undecided if the model predicts no next token.\n"
+            "Without outliers parts 2, 3 and 5 have nothing to decide and are undecided. Without untrained models "
+            "parts 1 and 4 are refuted or undecided. Otherwise every part is undecided where an interval spans its "
+            "limit."
         ),
         kind="learned",
         changes=(
@@ -72,6 +96,10 @@ class Massive:
                 "That values stand at a few tokens is decided. A planted model with the same coordinate of 4000 at "
                 "every token, which the source does not mean, had been supported.",
             ),
+        ),
+        rewordings=(
+            Rewording("2026-11-18", "c393f312ec56", 1),
+            Rewording("2026-11-18", "623784ed74b8", 1),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()

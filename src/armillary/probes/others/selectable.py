@@ -24,7 +24,20 @@ from armillary.probes.machinery import (
     weighed,
 )
 from armillary.probes.machinery.tables import cells, interval_cells, line, table
-from armillary.results import Claim, Control, Finding, Part, Quantity, RuleChange, Statistic, Table, Verdict, Why, say
+from armillary.results import (
+    Claim,
+    Control,
+    Finding,
+    Part,
+    Quantity,
+    Rewording,
+    RuleChange,
+    Statistic,
+    Table,
+    Verdict,
+    Why,
+    say,
+)
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -51,33 +64,53 @@ class Selectable:
         chapter="H",
         statement="Norms make every key selectable, by scaling, and uniform attention easy, by projection.",
         source="Brody, Alon and Yahav 2023 (arXiv:2305.02582)",
+        question=(
+            "Can a query always be made that picks out one given key, and is it the norm that makes this so? Can "
+            "one query also attend to all keys equally?"
+        ),
         definition=(
-            "No query can give a key the highest score of its document if the key lies in the convex hull of the "
-            "other keys. The statistic is the share of such keys among keys of single heads, rotated to their places, "
-            "over up to 256 keys of a document, 6 layers, 8 heads of each and 8 tried keys of each document. Without "
-            "scaling, the norm before attention multiplies by one constant where it divides by a token's own spread; "
-            "the states that it receives are the model's. The source asks the same of the vectors that keys are made "
-            "of, in all d axes, in models with d = 8; on the sphere it is 0 there by definition, and with fewer than "
-            "d + 2 keys it is 0 without a norm as well (two columns of the table). Eight random axes of a head stand "
-            "for the source's width, and decide nothing. Uniform attention: LayerNorm leaves nothing along 1, so a "
-            "query with γ W_K q along 1 scores all keys alike. A head of k axes reaches a share of 1; the nearest "
-            "query it has, as long as its median query, is asked for the entropy of its attention, over ln(keys). "
-            "RMSNorm projects nothing; there this part is left out."
+            "Can a query be made for every key that gives this key the highest score of its document? No query can "
+            "if the key lies inside, that is, in the convex hull of the other keys. The statistic is the share of "
+            "keys inside, among keys of single heads, rotated to their places. It is taken over up to 256 keys of "
+            "a document, 6 layers, 8 heads of each, and 8 tried keys of each document.\n"
+            "Without scaling, the norm before attention multiplies by one constant where it divides by a token's "
+            "own spread. The states that it receives are the model's.\n"
+            "The source asks the same of the vectors that keys are made of, in all d axes, in models with d = 8. On "
+            "the sphere the share is 0 there by definition, and with fewer than d + 2 keys it is 0 without a norm "
+            "as well (two columns of the table). Eight random axes of a head stand for the source's width, and "
+            "decide nothing.\n"
+            "Uniform attention: LayerNorm leaves nothing along the all-ones vector 1, the normal of its plane. So a "
+            "query q with γ W_K q along 1 scores all keys alike (γ is the norm's gain). A head has k of d axes, and "
+            "reaches only a part of that direction. The query whose γ W_K q is nearest to it, as long as the head's "
+            "median query, is asked for the entropy of its attention, over ln(keys): 1 if all keys get as much. "
+            "RMSNorm projects nothing; there parts 3 and 4 are left out."
         ),
         control=(
-            "no scaling; eight axes of a head; all d axes; random initialisation (all twins); for the entropy random "
-            "queries of the same length, and the same query with the mean of coordinates left in"
+            "no scaling; eight axes of a head; all d axes; random initialisation (all twins); for the entropy "
+            "random queries of the same length, and the same query with the mean of coordinates left in"
         ),
         rule=(
-            "Three parts, the weakest decides. 'Every key is selectable': supported if the share of keys inside lies "
-            f"below {T.hull_none:.0%}, refuted above {T.hull_many:.0%}, qualified in between. 'Scaling does it': "
-            f"supported if {T.hull_freed:.0%} of keys more are inside without scaling, refuted if fewer. 'One query "
-            "attends to all keys alike': a head can if the entropy of its query along the normal lies above "
-            f"{T.uniform_entropy:g}; supported if {T.sites_most:.0%} of heads can, refuted if at most "
-            f"{T.sites_few:.0%} could, qualified in between, and where random queries of that length reach "
-            f"{T.uniform_entropy:g} in the median head as well. Undecided where an interval spans its limit. Our own "
-            f"part: the model uses the normal if γ W_K q has more than {T.normal_used:g} times the squared component "
-            "of a random direction along 1, and more than in untrained models."
+            "Three parts; the weakest decides. Intervals must lie wholly on one side of a limit.\n"
+            "Part 1, every key is selectable.\n"
+            f"Supported if less than {T.hull_none:.0%} of keys lie inside.\n"
+            f"Refuted if more than {T.hull_many:.0%} do.\n"
+            "Qualified in between.\n"
+            "Part 2, scaling does it.\n"
+            f"Supported if {T.hull_freed:.0%} of keys more are inside without scaling.\n"
+            "Refuted if fewer than that.\n"
+            "Part 3, one query attends to all keys alike (LayerNorm). A head can if the entropy of its query along "
+            f"the normal lies above {T.uniform_entropy}.\n"
+            f"Supported if {T.sites_most:.0%} of heads can.\n"
+            f"Refuted if at most {T.sites_few:.0%} could.\n"
+            f"Qualified in between, and also where random queries of that length reach {T.uniform_entropy} in the "
+            "median head.\n"
+            "Part 4 is ours and decides nothing: the model uses the normal.\n"
+            "Supported if γ W_K q of the model's own queries has more than "
+            f"{T.normal_used:g} times the squared component of a random direction along 1, and more than in "
+            "untrained models.\n"
+            "Refuted if it has less than either of these.\n"
+            "Every part is undecided where an interval spans its limit. Without untrained models part 4 is refuted "
+            "or undecided."
         ),
         kind="behaviour",
         changes=(
@@ -86,6 +119,10 @@ class Selectable:
                 "The entropy of a random query was compared without its interval. Where that spans the limit, the part "
                 "is undecided.",
             ),
+        ),
+        rewordings=(
+            Rewording("2026-11-18", "440f174ba6fc", 1),
+            Rewording("2026-11-18", "dda41325269e", 1),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
@@ -151,7 +188,9 @@ def _selectable(inside: Interval) -> Part:
         verdict = "refuted"
     elif some and many is False:
         verdict = "qualified"
-    reading = f"In the axes of a head, {say(inside[0], '.1%')} of keys lie inside the hull of the others."
+    reading = (
+        f"{say(inside[0], '.1%')} of a head's keys lie inside the hull of the others, so that no query selects them."
+    )
     why = missing_interval(*inside) if verdict == "undecided" else None
     return Part("every key is selectable", verdict, reading, Statistic("share of keys inside", *inside), why=why)
 

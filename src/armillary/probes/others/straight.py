@@ -24,7 +24,7 @@ from armillary.probes.machinery import (
 from armillary.probes.machinery.tables import cells, interval_cells, line, table
 from armillary.probes.machinery.verdicts import no_middle, weighed
 from armillary.probes.sphere.across_sites import arm_controls, arm_lines
-from armillary.results import Claim, Finding, Part, RuleChange, Statistic, Why, say
+from armillary.results import Claim, Finding, Part, Rewording, RuleChange, Statistic, Why, say
 
 # Three independent points of one cloud make a turn of arccos(−½) between the steps from one to the next.
 INDEPENDENT = 120.0
@@ -39,23 +39,35 @@ class Straight:
         chapter="H",
         statement="Trajectories of text straighten from the first layers to the middle ones, by training.",
         source="Hosseini and Fedorenko 2023 (arXiv:2311.04930)",
+        question=(
+            "Follow the tokens of a text, one after the other: they walk through the space. Does the walk turn less "
+            "sharply in the middle layers, and because of training?"
+        ),
         definition=(
-            "The curvature of a text at one depth is the mean angle between the steps x_t − x_(t−1) and x_(t+1) − x_t "
-            "of the stream, 0° on a straight line; the authors' code takes the same angle. Words in no order have 120° "
-            "(three independent points). Steps from or to a first token are left out. The statistic is the curvature "
-            "before the first block less its mean over the middle third of the blocks, the layers that the source "
-            "speaks of."
+            "How sharply does a text turn from token to token (its curvature)? At one depth it is the mean angle "
+            "between the steps x_t − x_(t−1) and x_(t+1) − x_t of the stream: 0° on a straight line. The authors' "
+            "code takes the same angle. Words in no order have 120° (three independent points). Steps from or to a "
+            "first token are left out.\n"
+            "The statistic is the curvature before the first block less its mean over the middle third of the "
+            "depth, the layers that the source speaks of. The middle third are the states from after one third of "
+            "the blocks to after two thirds of them. Both numbers are rounded to whole blocks, and both ends count: "
+            "of seven blocks the states after the second, third, fourth and fifth."
         ),
         control=(
-            "random initialisation (all twins): averaging over neighbours alone makes a trajectory smoother; the same "
-            "words shuffled within their documents"
+            "random initialisation (all twins): averaging over neighbours alone makes a trajectory smoother; the "
+            "same words shuffled within their documents"
         ),
         rule=(
-            f"Three parts, the weakest decides. 'Straightens': the fall's interval lies above {T.straight_degrees:g}°. "
-            "'By training': it lies above that of an untrained model. 'From the text': the fall on text exceeds that "
-            f"on shuffled text by more than {T.straight_text:g}°, document by document. Each part is supported if the "
-            "whole interval lies above its limit, refuted if it lies below, and undecided if it spans it. Does not "
-            f"apply to models of fewer than {T.middle_blocks} blocks, which have no middle third."
+            "Three parts, each about how far the curvature falls (the statistic); the weakest decides.\n"
+            f"Part 1, straightens: the fall lies above {T.straight_degrees:g}°.\n"
+            "Part 2, by training: the fall lies above the upper end of what untrained models have. With two or "
+            "three of them it is refuted only below what five would reach.\n"
+            "Part 3, from the text: the fall on text exceeds that on shuffled text by more than "
+            f"{T.straight_text:g}°, document by document.\n"
+            "Supported if the whole interval lies above the part's limit.\n"
+            "Refuted if it lies below.\n"
+            "Undecided if it spans the limit. Part 2 is also undecided without untrained models.\n"
+            f"Does not apply to models of fewer than {T.middle_blocks} blocks, which have no middle third."
         ),
         kind="learned",
         changes=(
@@ -64,6 +76,10 @@ class Straight:
                 f"Models of fewer than {T.middle_blocks} blocks are left out. A model of one block had been refuted: "
                 "the end of its depth was taken for the middle.",
             ),
+        ),
+        rewordings=(
+            Rewording("2026-11-18", "43f432c5a5fb", 1),
+            Rewording("2026-11-18", "1680e13bbe76", 1),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (CURVATURES,)

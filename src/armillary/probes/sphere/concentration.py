@@ -30,7 +30,7 @@ from armillary.probes.sphere.across_sites import (
     flagged,
     sure_and_possible,
 )
-from armillary.results import Claim, Control, Finding, Quantity, RuleChange, Statistic, Table, Verdict, say
+from armillary.results import Claim, Control, Finding, Quantity, Rewording, RuleChange, Statistic, Table, Verdict, say
 
 DIMENSIONS = (3, 10, 30, 100, 300, 1000, 3000, 10_000)
 GAUSSIANS = 2000
@@ -46,20 +46,28 @@ class Concentration:
         chapter="A",
         statement="High-dimensional vectors fall on a thin shell even without normalisation.",
         source="S2",
+        question=(
+            "Random vectors of many dimensions all have nearly the same length. Do tokens have nearly the same "
+            "length already before a norm makes them equal?"
+        ),
         definition=(
-            "The spread of ‖x‖ before each norm: standard deviation over mean, over ordinary tokens (without first "
-            "positions and without tokens that have a massive activation). A Gaussian vector of d dimensions has a "
-            "spread of 1/√(2d); its squared length has √(2/d). S2's '4.5 % at d = 1000' is the spread of the squared "
-            "length; that of the length is 2.2 %. The Monte-Carlo table shows both."
+            "How much tokens differ in length before each norm: the standard deviation of ‖x‖ over its mean (the "
+            "spread). Only ordinary tokens count: no first positions, and no tokens with a massive activation.\n"
+            "Theory: a Gaussian vector of d dimensions has a spread of 1/√(2d). Its squared length has √(2/d), "
+            "twice as much.\n"
+            "S2's '4.5 % at d = 1000' is the spread of the squared length; that of the length is 2.2 %. The "
+            "Monte-Carlo table shows both."
         ),
         control="Gaussian vectors of the same dimension (Monte-Carlo); random initialisation; shuffled text",
         rule=(
             "The tokens before a norm follow the Gaussian law if their spread is at most "
-            f"{T.shell_law_factor:.0f}/√(2d). They form a thin shell if they follow it or their spread is at most "
-            f"{T.shell_thin:.0%}. Supported if they follow the law before at least {T.sites_most:.0%} of the norms. "
-            "Refuted if they form no thin shell at the median norm. Qualified otherwise; the reading names the norms. "
-            "Whole intervals count; where one that spans a limit matters, the claim is undecided. Untrained vectors "
-            "may follow the law too: chance makes the shell, not training."
+            f"{T.shell_law_factor:g}/√(2d). They form a thin shell if they follow the law, or if their spread is at "
+            f"most {T.shell_thin:.0%}. A limit counts as met, or missed, with the whole interval.\n"
+            f"Supported if tokens follow the law before at least {T.sites_most:.0%} of norms.\n"
+            "Refuted if they form no thin shell before the median norm.\n"
+            "Qualified otherwise; the reading names the norms.\n"
+            "Undecided if intervals that span a limit could change the verdict.\n"
+            "Untrained vectors may follow the law too: chance makes the shell, not training."
         ),
         kind="behaviour",
         changes=(
@@ -69,6 +77,7 @@ class Concentration:
                 "of norms just around the limit turned with the seed",
             ),
         ),
+        rewordings=(Rewording("2026-11-18", "92b8a6d783e2", 1),),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (LENGTHS,)
 

@@ -33,7 +33,7 @@ from armillary.probes.sphere.locality.neighbours import (
     random_contrasts,
     site_neighbours,
 )
-from armillary.results import Claim, Control, Finding, Statistic, say
+from armillary.results import Claim, Control, Finding, Rewording, Statistic, say
 
 CONTROL_SITES = 5
 
@@ -47,28 +47,46 @@ class Contrast:
         chapter="A",
         statement="On the sphere, angles stay informative in many dimensions, where Euclidean distances are noise.",
         source="S2 S3",
+        question=(
+            "In many dimensions, random points are all about equally far from each other. Does the nearest token "
+            "still stand out from the others, and more so by angle than by distance?"
+        ),
         definition=(
-            "How much a token's nearest token stands out: its contrast is (mean − nearest)/mean distance to tokens of "
-            "other words and documents, 0 where all are equally far, 1 where one coincides; the mean over tokens, one "
-            "of each word form. In many dimensions the contrast of random points goes to 0, which is the curse that "
-            "the sources speak of. It is taken of the angle between two tokens' z, and of the distance between their x "
-            "before the norm, each over that of as many Gaussian vectors of the same dimension: an angle and a "
-            "distance have different contrasts even then. The statistic is that ratio for angles, at the median norm. "
-            "The straight distance on the sphere orders tokens as the angle does, so it has the same neighbours. Hubs, "
-            f"tokens that are among the {NEAR} nearest of many others, show as skewness of that count."
+            "How much a token's nearest token stands out (its contrast): (mean − nearest)/mean distance to tokens of "
+            "other words and documents. It is 0 where all tokens are equally far, and 1 where one coincides. The mean "
+            "is taken over tokens, one of each word form. In many dimensions the contrast of random points goes to 0, "
+            "which is the curse that the sources speak of.\n"
+            "It is measured in two ways: by the angle between two tokens after a norm, and by the distance between "
+            "them before it. Each is divided by the contrast of as many Gaussian vectors of the same dimension, "
+            "because angles and distances differ in contrast even then.\n"
+            "The statistic is this ratio for angles, at the median norm. (The straight distance on the sphere orders "
+            "tokens as the angle does, so it has the same neighbours.)\n"
+            f"Hubs are tokens that are among the {NEAR} nearest of many others. They show as skewness of that count."
         ),
         control=(
-            "random directions, for which the statistic is 1; a Gaussian with the mean and covariance of z: the "
-            "contrast that fewer effective dimensions alone give; random initialisation; shuffled text"
+            "random directions, for which the statistic is 1; a Gaussian with the mean and covariance of the tokens "
+            "after the norm: the contrast that fewer effective dimensions alone give; random initialisation; shuffled "
+            "text"
         ),
         rule=(
-            "Parts, the weaker of the first two decides. 'Angles keep their contrast': supported if the contrast lies "
-            f"above {T.contrast_ratio:g} times that of random directions, with both intervals; refuted below. 'Angles "
-            "keep more than distances': supported if the angles' ratio over that of distances lies above "
-            f"{T.contrast_more:g}, refuted below. Ours: 'angles have fewer hubs than distances', supported if the "
-            "skewness is smaller, refuted if it is larger. Undecided where an interval spans its limit."
+            "Two parts decide, by the weaker one.\n"
+            "Part 1, angles keep their contrast.\n"
+            f"Supported if the contrast of angles lies above {T.contrast_ratio:g} times that of random directions, "
+            "with both intervals.\n"
+            "Refuted if it lies below, with both intervals.\n"
+            "Part 2, angles keep more than distances. Each contrast is divided by that of random vectors, and the "
+            "quotient for angles by the one for distances.\n"
+            f"Supported if the whole interval of the result lies above {T.contrast_more:g}.\n"
+            "Refuted if it lies below.\n"
+            "Part 3 is ours and decides nothing: angles have fewer hubs than distances.\n"
+            "Supported if the skewness is smaller by angle than by distance, refuted if it is larger.\n"
+            "Each part is undecided where an interval spans its limit."
         ),
         kind="behaviour",
+        rewordings=(
+            Rewording("2026-11-18", "f237b0e8e110", 0),
+            Rewording("2026-11-18", "165dd022bbf0", 0),
+        ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (COVARIANCES, SAMPLES)
 

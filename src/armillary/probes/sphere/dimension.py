@@ -20,13 +20,27 @@ from armillary.probes.machinery import (
     median_defined,
     missing_interval,
     over_twins,
+    undecided,
     weighed,
 )
 from armillary.probes.machinery.tables import cells, interval_cells, line, site_table
 from armillary.probes.sphere.across_sites import across_sites, by_site, defined_median, drawn_interval
 from armillary.probes.sphere.spectra.dimension_estimates import Dimensions, dimensions, inverse, participations
 from armillary.probes.sphere.spectra.site_spectra import spectra
-from armillary.results import Claim, Control, Finding, Part, Quantity, RuleChange, Statistic, Table, Verdict, Why, say
+from armillary.results import (
+    Claim,
+    Control,
+    Finding,
+    Part,
+    Quantity,
+    Rewording,
+    RuleChange,
+    Statistic,
+    Table,
+    Verdict,
+    Why,
+    say,
+)
 
 UNIT = "dimensions"
 CONTROL_SITES = 5
@@ -44,24 +58,34 @@ class EffectiveDimension:
         chapter="A",
         statement="The norm reduces the effective dimension of the features by two.",
         source="S3",
+        question="Count how many directions tokens use, before a norm and after it. Are there two fewer after it?",
         definition=(
-            "The dimension of the features z after a norm less that of the same tokens' x before it, at the median "
-            "site. S3 predicts −2, one for the plane and one for constant length; −1 would be one constraint, 0 none. "
-            "Dimension is counted in three ways. Participation ratio (the statistic): (Σλ)²/Σλ² of the covariance's "
-            "eigenvalues λ, the number of equally strong axes; Σλ² is estimated from pairs of tokens of different "
-            "documents, because a covariance of few tokens makes it too large. Rank: axes with any variance, above "
-            "1e-6 of the mean. "
-            "TwoNN: coordinates near a token, from its two nearest tokens (one token per word form); with few tokens "
-            "it comes out too low. How many of the d − 2 dimensions z fills is described, and decides nothing: S3's "
-            "d − 2 is an upper bound."
+            "The number of dimensions that tokens use after a norm, less the number that the same tokens use before "
+            "it, at the median site. S3 predicts −2: one for the plane and one for the constant length. −1 would be "
+            "one constraint, 0 none.\n"
+            "Dimensions are counted in three ways.\n"
+            "Participation ratio (the statistic): (Σλ)²/Σλ² of the covariance's eigenvalues λ, the number of equally "
+            "strong axes. Σλ² is estimated from pairs of tokens of different documents, because a covariance of few "
+            "tokens makes it too large.\n"
+            "Rank: axes with any variance, above 1e-6 of the mean.\n"
+            "TwoNN: coordinates near a token, from its two nearest tokens (one token per word form). With few tokens "
+            "it comes out too low.\n"
+            "How many of d − 2 dimensions tokens fill after the norm is described and decides nothing (d is the width "
+            "of the model): S3's d − 2 is an upper bound."
         ),
-        control="random initialisation, several times; Gaussian vectors through the norm (−1 under LayerNorm, 0 under "
-        "RMSNorm); for TwoNN of z a Gaussian with the same mean and covariance",
+        control=(
+            "random initialisation, several times; Gaussian vectors through the norm (−1 under LayerNorm, 0 under "
+            "RMSNorm); for TwoNN after the norm a Gaussian with the same mean and covariance"
+        ),
         rule=(
-            f"Each count is supported if its change lies within −{T.dimension_removed:.0f} ± {T.dimension_within}, "
-            "refuted if it lies outside, undecided if its interval spans a limit or is missing. The weakest of the "
-            "three decides: S3 says all of them. The interval of the rank is its change in either half of the "
-            "documents."
+            "Three parts, one per way of counting; the weakest decides, because S3 claims the change whatever the way "
+            "of counting.\n"
+            f"Supported if the change lies within −{T.dimension_removed:.0f} ± {T.dimension_within}, with its whole "
+            "interval.\n"
+            "Refuted if the whole interval lies outside.\n"
+            "Undecided if the interval spans a limit or is missing.\n"
+            "The interval of the rank reaches from the smallest to the largest change among all documents and either "
+            "half of them."
         ),
         kind="behaviour",
         changes=(
@@ -71,10 +95,17 @@ class EffectiveDimension:
                 "two away; one bootstrap for all intervals, with the guard for few documents",
             ),
         ),
+        rewordings=(
+            Rewording("2026-11-18", "69115479da3b", 1),
+            Rewording("2026-11-18", "97b29b80d77f", 1),
+        ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (COVARIANCES, SAMPLES)
 
     def conclude(self, evidence: Evidence) -> Finding:
+        if not all(spectrum.values.any() for spectrum in spectra(evidence, MODEL).values()):
+            reading = "At a norm all ordinary tokens give one vector, which fills no dimension. Give more text, with "
+            return undecided(self.claim, Why.TOO_LITTLE_TEXT, f"{reading}different words.")
         sites = dimensions(evidence)
         tokens = [spectrum.tokens for spectrum in spectra(evidence, MODEL).values()]
         full = evidence.anatomy.d - 2
@@ -133,13 +164,14 @@ def _part(name: str, interval: Interval, sites: Sequence[Dimensions], values: Fl
     """One way of counting, from its change and its values [site, (z, x)]."""
     after, before = (median_defined(column) for column in values.T)
     statistic = Statistic(f"change by the norm, {name}, median site", *interval, UNIT)
-    reading = f"By {name} the norm changes {say(before, '.3g')} dimensions into {say(after, '.3g')} (median site), by "
-    reading += f"{say(interval[0], '+.2g')} ({say(interval[1], '+.2g')} to {say(interval[2], '+.2g')})."
+    reading = f"By {name}, tokens use {say(before, '.3g')} dimensions before the norm and {say(after, '.3g')} after it "
+    reading += f"(median site): a change of {say(interval[0], '+.2g')} ({say(interval[1], '+.2g')} to "
+    reading += f"{say(interval[2], '+.2g')})."
     verdict = _verdict(interval)
     why = None
     if verdict == "undecided":
         inside = [f"{say(n, '.0f')} ({who})" for n, who in EXPECTED.items() if interval[1] <= n <= interval[2]]
-        reading += f" The interval holds {' and '.join(inside)}." if inside else ""
+        reading += f" The interval contains {' and '.join(inside)}." if inside else ""
         why = Why.TOO_LITTLE_TEXT if np.isnan(interval[0]) else missing_interval(*interval)
     return Part(name, verdict, reading, statistic, why=why)
 

@@ -21,7 +21,7 @@ from armillary.probes.sphere.directions.direction_parts import (
 from armillary.probes.sphere.directions.displacements import FACTORS, Displaced, displace, passes
 from armillary.probes.sphere.directions.next_token_pairs import COSINE, EUCLIDEAN, LENGTH
 from armillary.probes.sphere.directions.separations import advantages, separation_by_site
-from armillary.results import Claim, Control, Finding, Part, Quantity, RuleChange, Statistic, Table, Why, say
+from armillary.results import Claim, Control, Finding, Part, Quantity, Rewording, RuleChange, Statistic, Table, Why, say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -37,27 +37,51 @@ class Direction:
         chapter="A",
         statement="Direction carries the meaning, length does not.",
         source="S2 S3",
-        definition=(
-            "(1) Pairs of tokens from different documents, at the last norm: how well do the angle (cosine), length "
-            "and Euclidean distance separate pairs with the same next token from other pairs? The statistic is "
-            "AUC(cosine) − AUC(|Δ length|): 0 if length tells as much as direction, 0.5 at most. (2) Distance contains "
-            "both: if it separates better than the angle, length adds something. (3) The stream after a block is "
-            "scaled by ½ or 2, or turned in a random direction by 29° or 60°, which moves it as far: which costs the "
-            "next-token loss more? Norms ignore the scale of their input, but later blocks add to the stream, so its "
-            "length can matter. (4) z(cx) = z(x) by definition, except for ε."
+        question=(
+            "A token's vector has a direction and a length. Does the direction tell more than the length about which "
+            "token comes next, and does changing the length hurt the prediction less?"
         ),
-        control="random initialisation, several times; permuted next tokens; shuffled text; for (3) the last block, "
-        "whose scale the final norm removes",
+        definition=(
+            "Pairs of tokens from different documents are compared at the last norm. Some pairs have the same next "
+            "token, the others do not. AUC says how often a measure ranks a same-next-token pair above another pair: "
+            "0.5 by chance, 1 always.\n"
+            "(1) How well does the angle separate such pairs, and how well does the length? The statistic is "
+            "AUC(cosine) − AUC(|Δ length|): 0 if length tells as much as direction, 0.5 at most.\n"
+            "(2) Euclidean distance depends on both. If it separates better than the angle, length adds something.\n"
+            "(3) The stream after a block is scaled by ½ or 2, or turned in a random direction by 29° or 60°, which "
+            "moves it equally far. Which costs more next-token loss, in the mean over a few blocks without the last? "
+            "Norms ignore the scale of their input, but later blocks add to the stream, so its length can matter.\n"
+            "That z(cx) = z(x) holds by definition, except for ε; the table has the largest deviation."
+        ),
+        control=(
+            "random initialisation, several times; permuted next tokens; shuffled text; for (3) the last block, "
+            "whose scale the final norm removes"
+        ),
         rule=(
-            f"(1) is supported if the difference lies above {T.direction_margin} and above the untrained twins, and "
-            f"AUC(cosine) above {T.direction_auc}; qualified if only AUC(cosine) is lower; refuted if the difference "
-            f"lies below {T.direction_margin} or below what untrained models surely reach (the lower end of the "
-            f"interval in which their upper end lies). (2) is supported if AUC(cosine) is at most {T.direction_margin} "
-            "below AUC(distance), refuted if more. (3) is supported if both scalings cost at most "
-            f"{T.length_share} of what their turns cost, refuted if both cost as much or more, qualified otherwise; "
-            f"undefined if a turn costs less than {T.turning_cost} nats per token, or 60° no more than at random "
-            "initialisation. Whole intervals count; one that spans a limit is undecided if that matters. The weakest "
-            "of the three decides. Without a next-token loss (3) does not apply, and the claim is qualified at most."
+            "Three parts; the weakest decides. Intervals must lie wholly on one side of a limit.\n"
+            "Part 1, the angle separates better than length.\n"
+            f"Supported if the difference lies above {T.direction_margin} and above that of untrained twins, and "
+            f"AUC(cosine) above {T.direction_auc}.\n"
+            "Qualified if only AUC(cosine) is too low.\n"
+            f"Refuted if the difference lies below {T.direction_margin}, or below what untrained models surely reach "
+            "(the lower end of the interval in which their upper end lies).\n"
+            "Part 2, distance separates no better than the angle.\n"
+            f"Supported if AUC(cosine) is at most {T.direction_margin} below AUC(distance).\n"
+            "Refuted if it is further below.\n"
+            f"Undecided if AUC(cosine) and AUC(distance) are both below {T.direction_auc}: then neither separates.\n"
+            "Part 3, a change of length costs less than an equal change of direction.\n"
+            f"Supported if both scalings cost at most {T.length_share} of what their turns cost.\n"
+            "Refuted if both cost as much as their turns, or more.\n"
+            f"Qualified if one scaling costs more than {T.length_share} of its turn, and one, the same or the other, "
+            "less than its turn.\n"
+            f"Undecided unless both turns cost more than {T.turning_cost} nats per token, and the turn by 60° after "
+            "the middle one of these blocks more than at random initialisation.\n"
+            "Every part is undecided where an interval is missing, or spans its limit and could change the part's "
+            "verdict.\n"
+            "Without a next-token loss, or with a single block, part 3 does not apply, and the claim is qualified at "
+            "most.\n"
+            "A fourth part is ours and decides nothing: is the angle's advantage over distance larger at norms where "
+            "lengths spread more?"
         ),
         kind="learned",
         changes=(
@@ -73,6 +97,10 @@ class Direction:
                 "anywhere from 0.23 to 0.32 by the choice of the five, builtin:gpt at 0.24 [0.20, 0.28]: refuted five "
                 "times of ten, undecided five times. Where the end itself is uncertain, nothing is decided now.",
             ),
+        ),
+        rewordings=(
+            Rewording("2026-11-18", "fdc46cd73d5d", 3),
+            Rewording("2026-11-18", "7c2802f79163", 3),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (SAMPLES, LAST_SAMPLES)

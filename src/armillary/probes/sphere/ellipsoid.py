@@ -28,6 +28,7 @@ from armillary.results import (
     Finding,
     Part,
     Quantity,
+    Rewording,
     RuleChange,
     Statistic,
     Table,
@@ -51,22 +52,34 @@ class Ellipsoid:
         chapter="A",
         statement="The gain γ warps the sphere into an ellipsoid and the shift β displaces it.",
         source="S0 S3",
-        definition=(
-            "A norm's output γz + β lies on an ellipsoid with semi-axes √d·|γ_i| and centre β. The statistic is how "
-            "long its long axes are beside its short ones: the 95th percentile of the semi-axes over the 5th, among "
-            f"axes that are not flat; a flat axis is shorter than {T.flat_axis:.0%} of the median. (Longest over "
-            "shortest, in the table, grows with d even for random gains.) The displacement is ‖β‖/(√d·rms γ). Both "
-            "come from the weights alone: no text is read, so there is no interval."
+        question=(
+            "A norm ends by multiplying each axis by a gain γ and adding a shift β. Do these stretch the sphere "
+            "clearly into an ellipsoid, and move its centre?"
         ),
-        control="random initialisation, several times: γ = 1 and β = 0, so ratio 1 and displacement 0",
+        definition=(
+            "A norm's output is γz + β. These vectors lie on an ellipsoid with semi-axes √d·|γ_i| and centre β.\n"
+            "The statistic is how long the long axes are compared with the short ones, at the median norm: the 95th "
+            f"percentile of the semi-axes over the 5th. Flat axes, shorter than {T.flat_axis:.0%} of the median, are "
+            "left out. (The longest over the shortest, in the table, grows with d even for random gains.)\n"
+            "The displacement is how far the centre has moved: ‖β‖/(√d·rms γ), in typical semi-axes.\n"
+            "Both come from the weights alone. No text is read, so there is no interval."
+        ),
+        control="random initialisation, several times: γ = 1 and β = 0, so the ratio is 1 and the displacement 0",
         rule=(
-            f"A norm is warped if its ratio is at least {T.warp_ratio}, round if it is at most {T.warp_none}, and "
-            f"displaced if its displacement is at least {T.displacement}. A norm that is no more warped, or displaced, "
-            "than at random initialisation counts as round, or as not displaced. γ warps: supported if at least "
-            f"{T.sites_most:.0%} of the norms are warped, refuted if at most {T.sites_few:.0%} are not round, "
-            f"qualified otherwise. β displaces: supported if at least {T.sites_most:.0%} are displaced, refuted if at "
-            f"most {T.sites_few:.0%} are, qualified otherwise. The weaker part decides. Norms without β cannot be "
-            "displaced; then the claim is qualified at most."
+            f"Two parts; the weaker decides. A norm is warped if its ratio is at least {T.warp_ratio}, and round if it "
+            f"is at most {T.warp_none}. It is displaced if its displacement is at least {T.displacement}. A norm that "
+            "is no more warped, or displaced, than at random initialisation counts as round, or as not displaced.\n"
+            "Part 1, γ warps.\n"
+            f"Supported if at least {T.sites_most:.0%} of norms are warped.\n"
+            f"Refuted if at most {T.sites_few:.0%} of norms are not round.\n"
+            "Qualified otherwise.\n"
+            "Part 2, β displaces.\n"
+            f"Supported if at least {T.sites_most:.0%} of norms are displaced.\n"
+            f"Refuted if at most {T.sites_few:.0%} are.\n"
+            "Qualified otherwise.\n"
+            "Where no norm has a β, nothing can be displaced: part 1 decides alone, and the claim is qualified at "
+            "most.\n"
+            "Both parts are undecided without untrained twins."
         ),
         kind="learned",
         changes=(
@@ -76,6 +89,10 @@ class Ellipsoid:
                 "limit that 2 on extremes means for random gains at d = 256, and a limit for 'round'; each norm must "
                 "beat the untrained twins; both parts have verdicts of their own",
             ),
+        ),
+        rewordings=(
+            Rewording("2026-11-18", "45523023e279", 1),
+            Rewording("2026-11-18", "c3a4c198e61c", 1),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()

@@ -35,7 +35,7 @@ from armillary.probes.sphere.symmetry.cycle_parts import (
     step_limit,
 )
 from armillary.probes.sphere.symmetry.cycle_views import cycle_drawing, cycle_table, error_line, error_table
-from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Why
+from armillary.results import Claim, Control, Finding, Rewording, RuleChange, Statistic, Why
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -60,42 +60,57 @@ class Isotropy:
         statement="A block symmetrises, then structures: the norm makes the cloud of tokens more isotropic, attention "
         "and the feed-forward make it less so.",
         source="S3",
+        question=(
+            "Does a norm spread tokens more evenly over all directions? And does what attention or the feed-forward "
+            "then adds lie in fewer directions?"
+        ),
         definition=(
-            "Isotropy is the participation ratio of a cloud of tokens over its number of axes: (Σλ)²/Σλ²/d of the "
-            "covariance's eigenvalues λ, 1 where all axes are equally strong, 1/d where there is one. Σλ² comes from "
-            "pairs of tokens of different documents, so that few tokens do not look like few axes. It is taken at four "
-            "stations of every sublayer (attention or feed-forward): x before its norm, z on the sphere, y after gain "
-            "and shift (what the sublayer reads), and what the sublayer writes; the same ordinary tokens everywhere. "
-            "The statistic is the share of sublayers in which y is more isotropic than x and the write less than y, "
-            "both by a factor that untrained models do not reach there, with the whole interval; its upper end adds "
-            "the sublayers whose intervals leave that open. "
-            "Mean cosine and the share of the strongest axis are in the table. In a post-norm model, which the source "
-            "leaves out, the norm that a sublayer reads is the one that ended the sublayer before. The source also "
-            "says it of the maps themselves: a map f treats all directions alike if ‖f(xR) − f(x)R‖/‖f(x)‖ is 0 for a "
-            "rotation R, one that leaves the vector (1, …, 1) in place under LayerNorm; for an unrelated result it is "
-            "√2."
+            "How evenly a cloud of tokens spreads over all axes (isotropy), at four stations of every sublayer "
+            "(attention or feed-forward): x before its norm, z on the sphere, y after gain and shift (what the "
+            "sublayer reads), and the write (what it adds). The same ordinary tokens are taken everywhere.\n"
+            "Isotropy is the participation ratio over the number of axes: (Σλ)²/Σλ²/d of the covariance's "
+            "eigenvalues λ. It is 1 where all axes are equally strong and 1/d where there is only one. Σλ² comes "
+            "from pairs of tokens of different documents, so that few tokens do not look like few axes.\n"
+            "The statistic is the share of sublayers in which y is more isotropic than x, and the write less "
+            "isotropic than y. Both changes must exceed those of untrained models at that sublayer, with the whole "
+            "interval. The upper end of the statistic adds the sublayers whose intervals leave that open.\n"
+            "In a post-norm model, which the source leaves out, the norm that a sublayer reads is the one that "
+            "ended the sublayer before. Mean cosine and the share of the strongest axis are in the table.\n"
+            "The source also says it of the maps themselves. A map f treats all directions alike if rotating its "
+            "input rotates its output: ‖f(xR) − f(x)R‖/‖f(x)‖ is then 0. For an unrelated result it is √2. Under "
+            "LayerNorm the rotations R leave the vector (1, …, 1) in place."
         ),
         control=(
             "random initialisation (all twins), sublayer by sublayer; shuffled text; γ = 1 and β = 0 (z in place of "
             "y); for the maps: the twins' Gaussian weights"
         ),
         rule=(
-            "The norm symmetrises at a sublayer if the ratio of y's participation ratio to x's lies above 1 and above "
-            "what an untrained model shows there, with the whole interval. A sublayer structures if the ratio of the "
-            "write's to y's lies below 1 and below an untrained model's. What an untrained model shows is an interval "
-            "over twins of the ratio's logarithm. Parts: 'both at one sublayer', supported if both happen at "
-            f"{T.sites_most:.0%} of sublayers, refuted if they could at most at {T.sites_few:.0%}, qualified in "
-            "between, undecided if intervals that span their limit could change that. 'The projection alone "
-            "symmetrises', from the ratio of z's participation ratio to x's, which decides if it is weaker: the source "
-            "says it of the projection, not of the gain. It is supported if it does so at the median sublayer and "
-            f"fails at most at {T.sites_few:.0%} of sublayers, refuted if it fails at the median one and happens at "
-            f"most at {T.sites_few:.0%}, qualified if it happens and fails at more than {T.sites_few:.0%} each, "
-            "undecided otherwise. 'The norm with its gain symmetrises' and "
-            "'sublayers structure', by the same rule, tell which step is missing; they do not decide. Two parts by "
-            "definition, which decide if they are weaker: 'the bare norm treats all directions alike', supported if "
-            "its error under a rotation is rounding. 'Sublayers do not': supported if the error of the median sublayer "
-            f"lies above {T.rotation_unlike} (half of √2), refuted below; Gaussian weights show it too, so it is not "
-            "learned."
+            "Each step is a ratio of two isotropies. The norm symmetrises at a sublayer if the ratio of y to x lies "
+            "above 1, and above what untrained models show there. The sublayer structures if the ratio of its write to "
+            "y lies below 1, and below what untrained models show there. What untrained models show is an interval "
+            "over twins of the ratio's logarithm. Whole intervals count. Sublayers at which nothing varies are left "
+            "out. The weakest of parts 1, 2, 5 and 6 decides.\n"
+            "Part 1, both steps at one sublayer.\n"
+            f"Supported if both happen at {T.sites_most:.0%} of sublayers or more.\n"
+            f"Refuted if both could happen at {T.sites_few:.0%} of sublayers at most, given the intervals.\n"
+            f"Qualified if both happen at more than {T.sites_few:.0%} of sublayers, and could happen at fewer than "
+            f"{T.sites_most:.0%}.\n"
+            "Undecided otherwise.\n"
+            "Part 2, the projection alone symmetrises. The source says it of the projection, not of the gain. A "
+            "sublayer passes if the ratio of z to x lies above 1 and above what untrained models show, and fails if "
+            "its whole interval lies below one of these. The same is asked of the ratio at the median sublayer.\n"
+            f"Supported if the median passes, and at most {T.sites_few:.0%} of sublayers fail.\n"
+            f"Refuted if the median fails, and at most {T.sites_few:.0%} of sublayers pass.\n"
+            f"Qualified if more than {T.sites_few:.0%} of sublayers pass, and more than {T.sites_few:.0%} fail.\n"
+            "Undecided otherwise.\n"
+            "Parts 3 and 4, the norm with its gain symmetrises, and sublayers structure: by the rule of part 2. They "
+            "tell which step is missing and decide nothing. Parts 1 to 4 are undecided without untrained twins.\n"
+            "Part 5, by definition: the bare norm treats all directions alike.\n"
+            f"Supported if its error under a rotation, at the median norm, is rounding ({T.roundings:g} rounding "
+            "errors of float64), refuted if it is more.\n"
+            "Part 6, sublayers do not treat all directions alike.\n"
+            f"Supported if the error of the median sublayer lies above {T.rotation_unlike} (half of √2), refuted if "
+            "below, undecided if its interval spans that. Gaussian weights show it too, so it is not learned."
         ),
         kind="learned",
         changes=(
@@ -130,6 +145,10 @@ class Isotropy:
                 "isotropy at the median one (0.95), and yet 3 to 4 of 10 seeds left the claim undecided.",
             ),
         ),
+        rewordings=(
+            Rewording("2026-11-18", "12e183707fff", 5),
+            Rewording("2026-11-18", "a747f99a0b2b", 5),
+        ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (SAMPLES, WRITE_SAMPLES)
 
@@ -151,7 +170,7 @@ class Isotropy:
         raised, lowered = _change(evidence, model, twins, Y, X), _change(evidence, model, twins, WRITE, Y)
         bare = _change(evidence, model, twins, Z, X)
         both = both_part(raised, lowered, steps)
-        what = "The projection alone raises isotropy before"
+        what = "The projection alone multiplies isotropy by"
         projected = change_part(PROJECTION, bare, steps, what, _gained(bare, raised))
         deciding = (
             both,
@@ -163,8 +182,13 @@ class Isotropy:
         verdict, why = weakest(deciding)
         parts = (
             both,
-            change_part(GAINED, raised, steps, "The norm with its gain raises isotropy before"),
-            change_part("sublayers structure", lowered, steps, "The write is less isotropic than what is read at"),
+            change_part(GAINED, raised, steps, "The norm with its gain multiplies isotropy by"),
+            change_part(
+                "sublayers structure",
+                lowered,
+                steps,
+                "From reading to writing, a sublayer multiplies isotropy by",
+            ),
             *deciding[1:],
         )
         order = (POST,) if evidence.anatomy.order == "post" else ()

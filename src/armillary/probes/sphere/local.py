@@ -26,6 +26,7 @@ from armillary.results import (
     Control,
     Finding,
     Quantity,
+    Rewording,
     RuleChange,
     Statistic,
     Table,
@@ -47,24 +48,40 @@ class Local:
         chapter="A",
         statement="Locally both constraints show: in balls of angle α, radial over tangential variance falls like α².",
         source="S3, repaired",
+        question=(
+            "A small patch of a sphere looks flat. In small patches of tokens, does the variation towards the "
+            "centre of the sphere vanish as fast as on a true sphere?"
+        ),
         definition=(
-            "A ball is one of 48 tokens with its 24 nearest tokens by angle: one token per word form, none from the "
-            "centre's document. Tokens are tens of degrees apart, so no such ball is small. Each ball is therefore "
-            "contracted towards its centre before the norm, to ¼, ⅛, 1/16 and 1/32, and then normalised. The statistic "
-            "is the slope of log(variance along the ball's mean direction / mean tangential variance) on log α, pooled "
-            "over balls, at the median site: 2 on a sphere, 0 where length is free. Under LayerNorm the plane shows as "
-            "zero variance along 1. Any norm with a small ε has both, by its formula, trained or not. A part of our "
-            "own asks whether tokens' own neighbourhoods are small enough to show it: the slope in balls of 8 to 128 "
-            "nearest tokens, not contracted."
+            "How fast the variation towards the centre of the sphere vanishes as a patch of tokens gets smaller. On a "
+            "sphere it vanishes like the square of the patch's angular size α.\n"
+            "A patch (ball) is one of 48 tokens with its 24 nearest tokens by angle: one token per word form, none "
+            "from the same document as the centre. Tokens are tens of degrees apart, so no such ball is small. Each "
+            "ball is therefore contracted towards its centre before the norm, to ¼, ⅛, 1/16 and 1/32 of its size, and "
+            "then normalised.\n"
+            "Radial variance is that along the ball's mean direction, towards the centre of the sphere; tangential "
+            "variance is the mean over the directions across it. The statistic is the slope of log(radial/tangential "
+            "variance) on log α, pooled over balls, at the median site: 2 on a sphere, 0 where length is free.\n"
+            "Under LayerNorm the plane shows as zero variance along the all-ones vector 1. Any norm with a small ε has "
+            "the constant length by its formula, and LayerNorm the plane as well, trained or not.\n"
+            "A part of our own asks whether tokens' own neighbourhoods are small enough to show it: the slope in balls "
+            "of 8 to 128 nearest tokens, not contracted."
         ),
         control="the same balls before the norm (slope 0); random initialisation, several times; shuffled text",
         rule=(
-            f"Length: supported if the slope lies within {T.local_slope:.0f} ± {T.local_slope_within} and that before "
-            f"the norm below {T.local_slope_none}; refuted if the slope lies below {T.local_slope_none}; qualified if "
-            "it lies elsewhere, or if the slope before the norm is not small. Plane (LayerNorm): supported if the "
-            f"variance along 1 is below {T.zero_eigenvalue:.0e} of the tangential one at every norm, else refuted. "
-            "Whole intervals count; one that spans a limit is undecided. The weaker part decides. RMSNorm has no "
-            "plane: there the claim is qualified at most. Balls that are not contracted decide nothing."
+            "Two parts; the weaker decides. Intervals must lie wholly on one side of a limit.\n"
+            "Part 1, constant length.\n"
+            f"Supported if the slope lies within {T.local_slope:.0f} ± {T.local_slope_within} and the slope before the "
+            f"norm below {T.local_slope_none}.\n"
+            f"Refuted if the slope lies below {T.local_slope_none}.\n"
+            "Qualified if it lies elsewhere, or if the slope before the norm is not that small.\n"
+            "Undecided if an interval spans a limit or is missing.\n"
+            "Part 2, the plane (LayerNorm only).\n"
+            f"Supported if the variance along 1 is at most {T.zero_eigenvalue:.0e} of the tangential one at every "
+            "norm.\n"
+            "Refuted otherwise.\n"
+            "RMSNorm has no plane: there the claim is qualified at most.\n"
+            "Balls that are not contracted are a part of our own and decide nothing."
         ),
         kind="definition",
         changes=(
@@ -73,6 +90,10 @@ class Local:
                 "the slope in balls that are not contracted turned with the seed: it has an interval now, is a part of "
                 "our own, and decides nothing; the slope before the norm and the plane are in the rule",
             ),
+        ),
+        rewordings=(
+            Rewording("2026-11-18", "f326fd7bfc9e", 1),
+            Rewording("2026-11-18", "93c85a48c360", 1),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (SAMPLES,)

@@ -29,7 +29,7 @@ from armillary.probes.sphere.across_sites import (
     flagged,
     sure_and_possible,
 )
-from armillary.results import Claim, Control, Finding, Quantity, RuleChange, Statistic, Table, Verdict, say
+from armillary.results import Claim, Control, Finding, Quantity, Rewording, RuleChange, Statistic, Table, Verdict, say
 
 GAUSSIANS = 2000
 
@@ -43,20 +43,30 @@ class Plane:
         chapter="A",
         statement="Normalised features lie in the hyperplane perpendicular to the all-ones vector.",
         source="S0 S3",
-        definition=(
-            "d · mean cos²(z, 1) over tokens: how much of z points along the all-ones vector 1, compared with a random "
-            "direction. It is 0 in the plane and 1 for a random direction. LayerNorm subtracts the mean of the "
-            "coordinates, so there it is 0 up to rounding. RMSNorm does not; there the question is whether the trained "
-            "model has a mean of zero anyway."
+        question=(
+            "After a norm, do the coordinates of a token add up to zero? If so, all tokens lie in one plane through "
+            "the centre of the sphere."
         ),
-        control="the same tokens before the norm; Gaussian vectors (1 in expectation); random initialisation; "
-        "shuffled text",
+        definition=(
+            "How much of a token's z points along the all-ones vector 1, compared with a random direction. z is a "
+            "norm's output before gain and shift.\n"
+            "The number is d · mean cos²(z, 1) over tokens. It is 0 in the plane perpendicular to 1, and 1 for a "
+            "random direction.\n"
+            "LayerNorm subtracts the mean of the coordinates, so there it is 0 up to rounding. RMSNorm does not. "
+            "There the question is whether the trained model has a mean of zero anyway."
+        ),
+        control=(
+            "the same tokens before the norm; Gaussian vectors (1 on average); random initialisation; shuffled text"
+        ),
         rule=(
-            f"A norm is in the plane if d · mean cos²(z, 1) is at most {T.plane_ratio} and, for LayerNorm, the mean of "
-            f"z's coordinates is rounding error for every token. Supported if at least {T.sites_most:.0%} of the norms "
-            f"are in the plane. Refuted if at most {T.sites_few:.0%} are. Qualified otherwise, and where an RMSNorm "
-            "model has no larger share of norms in the plane than its untrained twins. Undecided if norms whose "
-            "interval spans the limit could change the verdict."
+            f"A norm is in the plane if d · mean cos²(z, 1) is at most {T.plane_ratio}. Under LayerNorm, the mean of "
+            "every token's coordinates must also be no more than rounding error.\n"
+            f"Supported if at least {T.sites_most:.0%} of norms are in the plane.\n"
+            f"Qualified if more than {T.sites_few:.0%} of norms are, but fewer than {T.sites_most:.0%}. Also "
+            "qualified, in place of supported, if the RMSNorms of a model have no larger share in the plane than those "
+            "of its untrained twins (the upper end of their interval), or if there are no twins to compare with.\n"
+            f"Refuted if at most {T.sites_few:.0%} of norms are.\n"
+            "Undecided if norms whose interval spans the limit could change the verdict."
         ),
         kind="definition",
         changes=(
@@ -65,6 +75,10 @@ class Plane:
                 "undecided where intervals spanning the limit could change the verdict; RMSNorm must beat its "
                 "untrained twins, because nothing in it makes the plane",
             ),
+        ),
+        rewordings=(
+            Rewording("2026-11-18", "2bdbeebad9a3", 1),
+            Rewording("2026-11-18", "28fc7c171cff", 1),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (LENGTHS,)
@@ -169,9 +183,10 @@ def _reading(evidence: Evidence, inside: Flags, interval: Interval, verdict: Ver
         return f"{ratio}{rest}. LayerNorm subtracts the mean, so the plane holds by construction."
     chance = "; the interval contains 1" if low <= 1 <= high else ""
     where = f" ({name_sites(flagged(evidence.sites, inside))})" if inside.any() else ""
+    beside = " An untrained model shows as much." if evidence.twins else " There is no untrained model to compare with."
     return (
         f"{ratio}{chance}. RMSNorm subtracts no mean, so nothing forces the plane: {int(inside.sum())} of "
-        f"{len(inside)} norms lie in it{where}.{' An untrained model shows as much.' if untrained else ''}"
+        f"{len(inside)} norms lie in it{where}.{beside if untrained else ''}"
     )
 
 

@@ -10,7 +10,7 @@ from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, F
 from armillary.probes.machinery.tables import cells, interval_cells, line, site_table
 from armillary.probes.machinery.verdicts import missing_interval
 from armillary.probes.sphere.across_sites import across_sites, arm_controls, arm_lines, by_site, decided, flagged
-from armillary.results import Claim, Control, Finding, Quantity, RuleChange, Statistic, Table, Verdict, say
+from armillary.results import Claim, Control, Finding, Quantity, Rewording, RuleChange, Statistic, Table, Verdict, say
 
 
 @dataclass(frozen=True)
@@ -22,25 +22,33 @@ class Radius:
         chapter="A",
         statement="Normalised features have length √d.",
         source="S0 S1 S2 S3",
+        question=(
+            "Does a norm give every token a vector of the same length, √d? If so, tokens lie on a sphere after it."
+        ),
         definition=(
-            "r = ‖z‖/√d for every token at every norm; z is the norm's output before gain and shift, d the width of "
-            "the model. A norm divides by sqrt(v + ε), so theory says r = sqrt(v/(v + ε)), where v is the token's "
-            "variance (LayerNorm) or mean square (RMSNorm). The statistic is the share of tokens with |r − 1| ≤ "
-            f"{T.radius_within:.0%}, at the norm where this share is smallest."
+            "The length of a token's vector after a norm, compared with √d. z is the norm's output before gain and "
+            "shift, d the width of the model, and r = ‖z‖/√d.\n"
+            f"The statistic is the share of tokens with |r − 1| ≤ {T.radius_within:.0%}, at the norm where this "
+            "share is smallest.\n"
+            "Theory: a norm divides by √(v + ε), where v is the token's variance (LayerNorm) or mean square "
+            "(RMSNorm). So r should be √(v/(v + ε))."
         ),
         control="the lengths of the same tokens before the norm; random initialisation; shuffled text",
         rule=(
-            f"A norm passes if at least {T.radius_share:.0%} of its tokens have |r − 1| ≤ {T.radius_within:.0%}. "
-            "Supported if every norm passes. Refuted if at most "
-            f"{T.sites_few:.0%} of the norms pass, or if r differs from theory, or the module's output from γz + β, by "
-            f"more than {T.roundings:.0f} rounding errors at any norm (4 for the output of a half-precision module). "
-            "Qualified otherwise; the reading names the norms that fail. Undecided if norms whose interval spans "
-            f"{T.radius_share:.0%} could change the verdict. Any norm with a small ε passes, trained or not."
+            f"A norm passes if at least {T.radius_share:.0%} of its tokens have |r − 1| ≤ {T.radius_within:.0%}.\n"
+            "Supported if every norm passes.\n"
+            f"Qualified if some norms fail, but more than {T.sites_few:.0%} pass. The reading names those that fail.\n"
+            f"Refuted if at most {T.sites_few:.0%} of norms pass. Also refuted if, at any norm, r differs from "
+            f"theory or the module's output differs from γz + β, by more than {T.roundings:.0f} rounding errors (4 "
+            "for the output of a half-precision module).\n"
+            f"Undecided if norms whose interval spans {T.radius_share:.0%} could change the verdict.\n"
+            "Any norm with a small ε passes, trained or not."
         ),
         kind="definition",
         changes=(
             RuleChange("2026-11-16", "a norm passes or fails with its whole interval; before, its value alone decided"),
         ),
+        rewordings=(Rewording("2026-11-18", "6782b5fa086d", 1),),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (LENGTHS,)
 
@@ -72,11 +80,11 @@ def _wrong_norms(evidence: Evidence) -> list[str]:
     import torch
 
     lengths, dtype = evidence[LENGTHS][MODEL], evidence.anatomy.dtype
-    ours = T.roundings * torch.finfo(torch.float32).eps
+    rounding = T.roundings * torch.finfo(torch.float32).eps
     # A half-precision module rounds its output once or twice; 64 of its roundings would be half the value.
-    theirs = (T.roundings if dtype in (torch.float32, torch.float64) else 4) * torch.finfo(dtype).eps
+    model_rounding = (T.roundings if dtype in (torch.float32, torch.float64) else 4) * torch.finfo(dtype).eps
     gaps, deviations = lengths.extremes("radius_error")[:, 1], np.array(lengths.deviations())
-    return flagged(evidence.sites, (gaps > ours) | (deviations > theirs))
+    return flagged(evidence.sites, (gaps > rounding) | (deviations > model_rounding))
 
 
 def _verdict(passes: Flags) -> Verdict:
@@ -128,9 +136,9 @@ def _reading(
 ) -> str:
     if wrong:
         return f"At {name_sites(wrong)} the module does not compute the norm that its weights and ε describe."
-    exact = "The length √d follows from the norm's formula; only ε can shorten a token."
-    share = f"At the worst site {say(value, '.1%')} of tokens lie within 1 % of √d; before the norm, "
-    share += f"{say(before, '.1%')} lie within 1 % of the median length (median site)."
+    exact = "The norm's formula makes it so; only ε can shorten a token."
+    share = f"{say(value, '.1%')} of tokens have the length √d to within 1 % at the worst norm. Before the norm, "
+    share += f"{say(before, '.1%')} of tokens lie within 1 % of the median length (median site)."
     if verdict == "undecided":
         return f"{share} The intervals of some norms span {T.radius_share:.0%}. Give more text."
     if failing:

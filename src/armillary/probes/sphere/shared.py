@@ -8,7 +8,7 @@ from armillary.probes.machinery import MODEL, NAN3, AnyInstrument, Evidence, T, 
 from armillary.probes.sphere.gains.shared_axes import axis_overlap, gain_likeness
 from armillary.probes.sphere.gains.shared_parts import UNIT, axes_part, gain_part, swap_part
 from armillary.probes.sphere.gains.shared_views import headline, likeness_table, shared_lines, swap_table
-from armillary.results import Claim, Control, Finding, RuleChange, Statistic
+from armillary.results import Claim, Control, Finding, Rewording, RuleChange, Statistic
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -25,27 +25,42 @@ class Shared:
         chapter="A",
         statement="All layers share one vector space: neighbouring layers can exchange their norms' gains and shifts.",
         source="S0 against S3",
+        question=(
+            "If all layers use the same axes for the same things, two neighbouring layers can exchange the gains and "
+            "shifts of their norms. Does the model still predict as well after such an exchange?"
+        ),
         definition=(
-            "S0 says that the norms create a consistent vector space across all layers; S3 says that each norm's γ and "
-            "β define a canvas of its own for each step. If the space is shared, two layers can exchange γ and β. The "
-            "statistic is the change of the next-token loss when the norms of two neighbouring layers do so, at the "
-            "median of three pairs spread over the depth; pairs further apart are drawn. Beside it, from weights and "
-            "states: the correlation over axes of two layers' γ and of their β; and how far the strongest d/16 axes of "
-            "z at two layers coincide, taken between the two halves of the documents."
+            "The change of the next-token loss when two neighbouring layers exchange the gains γ and shifts β of their "
+            "norms. If all layers share one space, that should cost little. The statistic is the median of three pairs "
+            "spread over the depth. Pairs further apart are drawn.\n"
+            "S0 says that norms create a consistent vector space across all layers. S3 says that each norm's γ and β "
+            "define a canvas of its own for each step.\n"
+            "Also measured, from weights and states: the correlation over axes of two layers' γ, and of their β; and "
+            "how far the strongest d/16 principal axes of tokens after a norm coincide at two layers (d is the width "
+            "of the model), each taken from one half of the documents."
         ),
         control=(
-            "the same layers with the axes of their own γ and β permuted; for correlations permuted axes, for "
-            "principal axes random ones and the halves of one layer. At random initialisation γ is 1 and β is 0, so "
-            "neither an exchange nor a permutation changes anything"
+            "the same layers with the axes of their own γ and β permuted. For correlations: permuted axes. For "
+            "principal axes: random ones, and the two halves of one layer. At random initialisation γ is 1 and β is "
+            "0, so neither an exchange nor a permutation changes anything"
         ),
         rule=(
-            f"A pair shares its space if the exchange costs less than {T.shared_cost} nats per token, and less than "
-            "the permutation, with whole intervals (corrected for the number of pairs). Supported if every pair does; "
-            "refuted if at every pair the exchange costs more than the permutation; qualified if neither can be; "
-            "undecided if intervals leave it open. A pair at which neither costs that much says nothing; without any "
-            "other pair the claim is undecided. Documents are read in three parts, until that is settled. Ours, and "
-            f"deciding nothing: neighbours' γ, and their β if there is one, correlate above {T.shared_half}; the "
-            f"overlap of neighbours' axes is above {T.shared_half} of that of the two halves of one layer."
+            f"A pair of layers shares its space if the exchange costs less than {T.shared_cost} nats per token, and "
+            "less than the permutation. Whole intervals count, corrected for the number of pairs.\n"
+            "Supported if every pair shares its space.\n"
+            "Refuted if at every pair the exchange costs more than the permutation, and does not surely cost less than "
+            f"{T.shared_cost} nats.\n"
+            "Qualified if neither is possible any more. Then at one pair the exchange surely costs more than "
+            f"{T.shared_cost} nats or more than the permutation; and at one pair, the same or another, it surely costs "
+            f"less than {T.shared_cost} nats or less than the permutation.\n"
+            "Undecided if intervals leave it open.\n"
+            f"A pair says nothing if neither the exchange nor the permutation costs as much as {T.shared_cost} nats, "
+            "and intervals do not tell which of the two costs more. Without any other pair the claim is undecided. It "
+            "does not apply to a model of one layer, or to one that predicts no next token. Documents are read in "
+            "three parts, until the verdict is settled.\n"
+            "Two parts are ours and decide nothing: neighbours' γ (and their β, if there is one) correlate above "
+            f"{T.shared_half}; and neighbours' axes overlap more than {T.shared_half} of what the two halves of one "
+            "layer do."
         ),
         kind="learned",
         changes=(
@@ -54,6 +69,10 @@ class Shared:
                 "Qualified as soon as neither extreme is possible any more: changed after a first result was seen. "
                 "builtin:gpt was undecided and became qualified; the limits did not move.",
             ),
+        ),
+        rewordings=(
+            Rewording("2026-11-18", "c6676195cc3e", 1),
+            Rewording("2026-11-18", "5a4f64a920a8", 1),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (COVARIANCES,)

@@ -30,7 +30,7 @@ from armillary.probes.sphere.spectra.site_spectra import (
     spectra,
     vanishing_after_gain,
 )
-from armillary.results import Claim, Control, Finding, Quantity, RuleChange, Statistic, Table, Verdict, Why
+from armillary.results import Claim, Control, Finding, Quantity, Rewording, RuleChange, Statistic, Table, Verdict, Why
 
 CLAIMED = 2
 LINEAR_CONSTRAINTS = {
@@ -48,24 +48,36 @@ class TwoZeros:
         chapter="A",
         statement="The covariance of post-norm activations has two eigenvalues orders of magnitude below the rest.",
         source="S3",
+        question=(
+            "A norm is said to take away two directions in which tokens could vary. Does the spread of tokens "
+            "really vanish in two directions, or in one, or in none?"
+        ),
         definition=(
-            "The number of eigenvalues of Cov(z) below 1e-6 of the median eigenvalue, at every norm, over ordinary "
-            "tokens; where axes differ much in size, what float32 rounding adds is allowed for. "
-            "The same for y = γz + β. The claim predicts 2: one for the plane, one for the constant length. "
-            "But only a linear constraint gives a zero eigenvalue. The plane is linear, constant length is not. So "
-            "linear algebra predicts 1 under LayerNorm (along 1 for z, along 1/γ for y) and 0 under RMSNorm. The "
-            "interval is the smaller and the larger count of the two halves of the documents. At random "
+            "The number of directions in which tokens hardly vary after a norm: eigenvalues of Cov(z) below 1e-6 of "
+            "the median eigenvalue, over ordinary tokens, at every norm. Where axes differ much in size, what "
+            "float32 rounding adds is allowed for. The same is counted for y = γz + β.\n"
+            "The claim predicts 2: one for the plane and one for the constant length. But only a linear constraint "
+            "gives a zero eigenvalue. The plane is linear, the constant length is not.\n"
+            "So linear algebra predicts 1 under LayerNorm (along 1 for z, along 1/γ for y), and 0 under RMSNorm.\n"
+            "The interval is the smaller and the larger count of the two halves of the documents. At random "
             "initialisation, zeros are counted on sampled tokens."
         ),
-        control="normalised Gaussian vectors; random initialisation, several times; the two halves of the documents",
+        control=("normalised Gaussian vectors; random initialisation, several times; the two halves of the documents"),
         rule=(
-            f"Supported if exactly 2 eigenvalues vanish at {T.sites_most:.0%} or more of the norms. Refuted if at "
-            f"{T.sites_few:.0%} or fewer. Qualified otherwise. Undecided if norms where the halves disagree could "
-            f"change the verdict, with fewer than {T.tokens_per_axis:.0f} ordinary tokens per axis at a norm, or with "
-            "so few different words that most eigenvalues vanish: both make zeros anyway."
+            "Each norm has a number of vanishing eigenvalues; the claim says 2.\n"
+            f"Supported if exactly 2 vanish at {T.sites_most:.0%} or more of the norms.\n"
+            f"Refuted if exactly 2 vanish at {T.sites_few:.0%} or fewer.\n"
+            "Qualified otherwise.\n"
+            "Undecided if the verdict could be changed by norms whose count is not the same in all documents and in "
+            f"both halves of them. Also undecided with fewer than {T.tokens_per_axis:.0f} ordinary tokens per axis at "
+            "a norm, or with so few different words that most eigenvalues vanish: both make zeros anyway."
         ),
         kind="behaviour",
         changes=(RuleChange("2026-11-16", "undecided where the two halves of the documents disagree and it matters"),),
+        rewordings=(
+            Rewording("2026-11-18", "ea1e3c9e0931", 1),
+            Rewording("2026-11-18", "68138e924e90", 1),
+        ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (COVARIANCES, SAMPLES)
 

@@ -11,7 +11,7 @@ from armillary.probes.machinery.verdicts import FIVE_SHOWN
 from armillary.probes.stability.nudges.growth import APART, FROZEN, OWN
 from armillary.probes.stability.sliding.drift_parts import drifts, held_back
 from armillary.probes.stability.sliding.window_angles import KEPT, WindowAngles, curve_table, exponents, slide_table
-from armillary.results import Claim, Control, Finding, Quantity, RuleChange, Statistic, Table, Why
+from armillary.results import Claim, Control, Finding, Quantity, Rewording, RuleChange, Statistic, Table, Why
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -29,34 +29,48 @@ class Drift:
         chapter="D",
         statement="With a sliding window, representations of the same token drift, and norms hold the drift back.",
         source="S3",
+        question=(
+            "When the beginning of a text drops out of the model's window, by how many degrees does a token's "
+            "vector turn? And would it turn more without norms?"
+        ),
         kind="behaviour",
         definition=(
-            "The same tokens are read in a window and in windows that start later: by one token, by half of the "
-            "window, and by a number between. Positions restart at 0, as in a sliding window. Measured is the angle "
-            "between the token's two states, after each block, in degrees. Windows are as long as the context, at most "
-            "512 tokens; a document that is shorter stands at the end of its window, and the text before it fills the "
-            "rest. Compared are the document's own tokens, those at least an eighth of the window behind the start of "
-            "the last slid window. The statistic is the last state's mean angle when half of the longest window has "
-            "slid out. Shorter windows are measured as well: the longer the window, the less its lost beginning "
-            "matters. For the second part, norms are frozen in both windows, in three ways: to one scale for all "
-            "tokens; the same with first tokens at their own scale; and to the scale that each token had in the whole "
-            "window, first tokens apart. Then no norm brings a state back to its sphere."
+            "How far a token's state turns when the beginning of the text drops out of the window. The same tokens "
+            "are read in a window and in windows that start later: by one token, by half of the window, and by a "
+            "number between. Positions restart at 0, as in a sliding window. Measured is the angle between the "
+            "token's two states, after each block, in degrees.\n"
+            "The statistic is the last state's mean angle when half of the longest window has slid out.\n"
+            "Windows are as long as the context, at most 512 tokens (128 with --quick). A document that is shorter "
+            "stands at the end of its window, and the text before it fills the rest. Compared are the "
+            "document's own tokens, those at least an eighth of the window behind the start of the last slid "
+            "window. Shorter windows are measured "
+            "as well: the longer the window, the less its lost beginning matters.\n"
+            "For the second part norms are frozen in both windows, so that no norm brings a state back to its "
+            "sphere. They are frozen in three ways: to one scale for all tokens; the same with first tokens at "
+            "their own scale; and to the scale that each token had in the whole window, first tokens apart."
         ),
         control=(
-            "the shortest windows slid by 0 (exactly 0); positions kept, so that only the context differs (with rotary "
-            "positions the same up to rounding); random initialisation (five untrained "
-            "models of a small one), where states drift by tens of degrees"
+            "the shortest windows slid by 0 (exactly 0); positions kept, so that only the context differs (with "
+            "rotary positions the same up to rounding); random initialisation (five untrained models of a small "
+            "one), where states drift by tens of degrees"
         ),
         rule=(
-            f"Part 1, drift: a state has drifted if its mean angle lies above {T.drift_degrees:g}° with its whole "
-            "interval, in the longest windows. Supported if the last state has drifted after one token and after half "
-            "of the window, and after half of the window with positions kept. Qualified if it has drifted after half "
-            "of the window, but not after one token or not with positions kept. Refuted if its angle after half of the "
-            f"window lies below {T.drift_degrees:g}°. Part 2, held back: the ratio of the angle with norms frozen to "
-            f"the angle with norms live is at least {T.reprojection_factor:g} with its whole interval, or most frozen "
-            "states overflow. Supported if so in all three ways of freezing, qualified if in some, refuted if in none. "
-            "The claim's verdict is that of the weaker part. Undecided where an interval spans its limit or is "
-            "missing; part 2 is also undecided if live norms leave no angle to compare with."
+            "Two parts; the weaker decides. Angles and ratios count with their whole interval.\n"
+            f"Part 1, states drift. A state has drifted if its mean angle lies above {T.drift_degrees:g}°, in the "
+            "longest windows.\n"
+            "Supported if the last state has drifted after one token, after half of the window, and after half of "
+            "the window with positions kept.\n"
+            "Qualified if it has drifted after half of the window, but not after one token or not with positions "
+            "kept.\n"
+            f"Refuted if its angle after half of the window lies below {T.drift_degrees:g}°.\n"
+            "Undecided otherwise: an interval spans its limit or is missing.\n"
+            "Part 2, norms hold the drift back. A way of freezing norms counts if the angle is then at least "
+            f"{T.reprojection_factor:g} times as large, or if most frozen states overflow.\n"
+            "Supported if all three ways count.\n"
+            "Qualified if some do and others surely do not.\n"
+            "Refuted if surely none does.\n"
+            "Undecided otherwise: an interval spans its limit or is missing, or live norms leave no angle to compare "
+            "with."
         ),
         changes=(
             FIVE_SHOWN,
@@ -66,6 +80,10 @@ class Drift:
                 "taken at the longest window that context and cost allow. The source also says that norms tame the "
                 "drift; that is a second part, decided by the ratio of angles with norms frozen and live.",
             ),
+        ),
+        rewordings=(
+            Rewording("2026-11-18", "84e3dad25b9d", 2),
+            Rewording("2026-11-18", "4f6fadb8c910", 2),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from armillary.probes.machinery import AnyInstrument, Evidence, T, undecided, weighed
 from armillary.probes.stability.nudges.growth import APART, FROZEN, LIVE
-from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Why, say
+from armillary.results import Claim, Control, Finding, Rewording, RuleChange, Statistic, Why, say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -43,43 +43,64 @@ class Generation:
         chapter="D",
         statement="Projecting onto the same manifold at every step keeps very long generations coherent.",
         source="S3",
+        question=(
+            "Let the model write a long text by itself, beyond its context if that is cheap enough. Do its states "
+            "and its text stay like those of real text, and is it the norms that keep them so?"
+        ),
         kind="behaviour",
         definition=(
-            f"The model continues {PROMPTS} stretches of the text by itself (eight in the other arms), at "
-            f"temperature 1, by {WINDOWS} windows of 64 tokens, up to {MOST_WINDOWS} where that outgrows its context "
-            f"({FEW_PROMPTS} by {FEW_WINDOWS} if it has more than 50 million parameters, or with --quick; shorter "
-            "windows where its context is shorter than 128), with its own cache. When the window is full, the keys and "
-            "values of its first half fall out of the cache, and those of the second stay as they were. That is done "
-            "with rotary positions of fixed angles. Elsewhere (keys of a learned table hold their own place), and if a "
-            "layer has a window of its own, the second half is read anew from the first position. Arms, with the same "
-            "prompts and random "
-            "numbers: norms live; every norm frozen to the mean of 1/σ over real text, from the prompt's last token "
-            "on; where windows are read anew, the same with the first token of a window at its own scale; where keys "
-            "stay, norms live and windows read anew (ours). "
-            "In every window, at an early, a middle and the last norm: the angle to the mean direction of real text, "
-            "the angle to the tenth nearest of its states, log ‖x‖, and the effective rank of the window's directions. "
-            "Of the text: entropy of the prediction, repeated triples of tokens, distinct tokens and distinct pairs. "
-            "The first window is left out, because it begins with the prompt in view. A trend is the mean over the "
-            "last third of the other windows less that over their first third with norms live. Real text, read in "
-            "windows that slide by half, gives the band: two standard deviations of its own trends over as many "
-            "windows, from every start. The statistic is the share of state quantities whose trend lies beyond the "
-            "band, norms live."
+            f"The model continues {PROMPTS} stretches of the text by itself, at temperature 1, far beyond one "
+            "window. Do its states and its text stay like those of real text?\n"
+            f"It writes {WINDOWS} windows of 64 tokens from each, and up to {MOST_WINDOWS} where that outgrows its "
+            f"context. A model with more than 50 million parameters writes {FEW_WINDOWS} windows from {FEW_PROMPTS} "
+            "stretches, and so does any model with --quick. Windows are shorter where the context is shorter than "
+            "128 tokens. The model uses its own cache.\n"
+            "When the window is full, the keys and values of its first half fall out of the cache, and those of the "
+            "second stay as they were. That is done with rotary positions of fixed angles. Elsewhere (keys of a "
+            "learned table hold their own place), and if a layer has a window of its own, the second half is read "
+            "anew from the first position.\n"
+            "Arms (ways to run the model), with the same prompts and random numbers: norms live; every norm frozen "
+            "to the mean of 1/σ over real text, from the prompt's last token on (σ is what the norm divides by). "
+            "Where windows are read anew: the frozen arm again, with the first token of a window at its own scale. "
+            "Where keys stay: norms live and windows read anew (ours). Arms beside the first have eight stretches.\n"
+            "Quantities of states, in every window, at an early, a middle and the last norm: the angle to the mean "
+            "direction of real text, the angle to the tenth nearest of its states, log ‖x‖, and the effective rank "
+            "of the window's directions. Quantities of the text: entropy of the prediction, repeated triples of "
+            "tokens, distinct tokens and distinct pairs.\n"
+            "A quantity's trend is its mean over the last third of the windows less that over their first third "
+            "with norms live. The first window is left out, because it begins with the prompt in view.\n"
+            "The band is what real text does: two standard deviations of its own trends over as many windows that "
+            "slide by half, from every start. A standard deviation counts as 0.1°, 0.001 nats, 0.1 dimensions or "
+            "one token of a third if it is less.\n"
+            "The statistic is the share of state quantities whose trend lies beyond the band, norms live."
         ),
         control=(
             "norms frozen to one scale; where windows are read anew, also with first tokens apart; real text of the "
             "same length"
         ),
         rule=(
-            "Four parts, the weakest decides. 'States stay', norms live: supported if the interval of every state "
-            f"quantity's trend lies within {T.generation_band:g} standard deviations of real text's; refuted if half "
-            "of them or more lie beyond with the whole interval; qualified if some do. 'The text stays coherent': the "
-            "same of the text's quantities, and at the end the repeated triples and distinct pairs must not be worse "
-            f"than real text's by {T.generation_band:g} standard deviations. 'Norms do it': supported if half of the "
-            "state quantities or more lie beyond the band in every frozen arm (an overflow of most generations "
-            "counts); refuted if none does in any; qualified if some do. 'Longer than the context': supported if more "
-            "tokens are written than the model's context holds, else qualified. Undecided if an interval spans the "
-            "band's end and nothing else decides, without a next-token prediction, with a context below 32 tokens, or "
-            "with too little text."
+            "Four parts; the weakest decides. A quantity lies beyond the band, or within, with the whole interval "
+            f"of its trend. The band is {T.generation_band:g} standard deviations wide on either side.\n"
+            "Part 1, states stay, with norms live.\n"
+            "Supported if every state quantity lies within the band.\n"
+            f"Refuted if {T.generation_most:.0%} of them or more lie beyond.\n"
+            "Qualified if some do.\n"
+            "Part 2, the text stays coherent: by the rule of part 1, for the text's quantities. Two more count with "
+            "them, by the level of the last third and not by its trend. They lie beyond if repeated triples are "
+            f"more, or distinct pairs fewer, than in real text, by {T.generation_band:g} standard deviations of a "
+            "third's mean.\n"
+            "Part 3, norms do it.\n"
+            f"Supported if {T.generation_most:.0%} of the state quantities or more lie beyond the band in every "
+            "frozen arm (an overflow of most generations counts as beyond).\n"
+            "Refuted if all lie within, in every frozen arm.\n"
+            "Qualified if some lie beyond, but not that many in every frozen arm.\n"
+            "Part 4, longer than the context.\n"
+            "Supported if more tokens are written than the model's context holds.\n"
+            "Qualified otherwise.\n"
+            "Parts 1 to 3 are undecided if an interval spans the band's end and nothing else decides.\n"
+            "Undecided without a next-token prediction, with a context below 32 tokens, or with too little text.\n"
+            "Where keys stay in the cache, a fifth part of our own asks part 1 of windows read anew, and decides "
+            "nothing."
         ),
         changes=(
             RuleChange(
@@ -97,6 +118,10 @@ class Generation:
                 "qualified at most: builtin:llama was supported after 448 tokens of its 512. Its evicting arm had been "
                 "undecided.",
             ),
+        ),
+        rewordings=(
+            Rewording("2026-11-18", "62fd4b12cd3f", 2),
+            Rewording("2026-11-18", "a99e69d8e0a4", 2),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()

@@ -16,7 +16,7 @@ from armillary.probes.stability.errors.error_prediction import (
     ScoredTokens,
     ScoreRow,
 )
-from armillary.results import Claim, Control, Finding, Quantity, RuleChange, Statistic, Table, Why, say
+from armillary.results import Claim, Control, Finding, Quantity, Rewording, RuleChange, Statistic, Table, Why, say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -35,40 +35,54 @@ class ManifoldErrors:
         chapter="D",
         statement="Model errors are states that fall off the learned manifold, or that heads process improperly.",
         source="S3 R",
+        question=(
+            "Where the model predicts badly, is its state unusual, or are its heads? And do such signs tell more "
+            "than how rare the word is?"
+        ),
         kind="learned",
         definition=(
-            "An error is a token in the quarter with the largest next-token loss, unless the model gave the next token "
-            f"more than {T.errors_predicted:.0%} of the probability. Three scores measure how far y, the norm's "
-            "output, lies off the manifold, at the last norm and at a middle one: its Mahalanobis distance "
-            "(covariance shrunk by Ledoit and Wolf), its angle to the mean, and its distance to the tenth neighbour. "
-            "Three more measure how unusual the heads of four layers are: entropy of attention, attention to the first "
-            "token and length of the write, as z-scores, root mean square over heads. Each half of the documents is "
-            "scored by a fit on the other half. The baseline is what is known at the token's place without its state: "
-            "the rarity of the token and of the one before it (by the model's mean prediction over the other half) and "
-            "the position, in a logistic fit crossed in the same way. First tokens are left out. The statistic is the "
-            "AUC that all scores add to the baseline in one fit. A score counts only if its weight is clearly positive "
-            "in the half it was fitted on (95 %, over documents, corrected for the number of scores): the claim says "
-            "that errors lie further off, and scores that are weighed by chance rank tokens by chance. The interval "
-            "reaches up to what one of the scores left out may add, with its weight at the upper end of 95 %. A "
-            "feature of the baseline counts if its weight is clearly not 0. What the model itself knows of its errors, "
-            "the entropy of its prediction, is the score to compare with."
+            "Do unusual states, or unusual heads, tell where the model is wrong? An error is a token in the quarter "
+            "with the largest next-token loss, unless the model gave the next token more than "
+            f"{T.errors_predicted:.0%} of the probability. First tokens are left out.\n"
+            "Three scores say how far y, a norm's output, lies off the manifold, at the last norm and at a middle "
+            "one: its Mahalanobis distance (covariance shrunk by Ledoit and Wolf), its angle to the mean, and its "
+            "distance to the tenth neighbour.\n"
+            "Three more say how unusual the heads of four layers are: entropy of attention, attention to the first "
+            "token, and length of the write, as z-scores, root mean square over heads. Each half of the documents "
+            "is scored by a fit on the other half.\n"
+            "The baseline is what is known at the token's place without its state: the rarity of the token and of "
+            "the one before it (by the model's mean prediction over the other half) and the position, in a logistic "
+            "fit to the other half of the documents.\n"
+            "The statistic is the AUC that all scores together add to the baseline. AUC says how often an error is "
+            "ranked above another token: 0.5 by chance, 1 always.\n"
+            "A score counts only if its weight is clearly positive in the half it was fitted on (95 %, over "
+            "documents, corrected for the number of scores), because the claim says that errors lie further off. "
+            "A score that is left out may still add something: the statistic's interval reaches up to what one of "
+            "them adds if its weight is at the upper end of its own 95 % interval. A feature of the baseline counts "
+            "if its weight is clearly not 0.\n"
+            "What the model itself knows of its errors, the entropy of its prediction, is the score to compare "
+            "with."
         ),
         control=(
             "rarity and place; the entropy of the prediction; the scores of other tokens; random initialisation "
             "(five untrained twins of a small model, two with --quick)"
         ),
         rule=(
-            "Two parts, the weaker decides. 'The model predicts': supported if its loss lies below that of untrained "
-            "models (lower end), with the whole interval; refuted if it does not: what predicts nothing has no errors. "
-            "'Off the manifold, or unusual heads': the scores tell errors if they add more than "
-            f"{T.errors_margin} of AUC to rarity and place, with the whole interval, and more than they add in "
-            "untrained models (upper end). They explain errors if, without "
-            f"the baseline, their AUC is no more than {T.errors_margin} below that of the entropy (lower end of the "
-            "difference). Supported if both hold. Qualified if they tell errors but the entropy tells more (upper "
-            f"end). Refuted if they add less than {T.errors_margin}, or less than in untrained models. Undecided "
-            "where an interval spans its limit, with too little text, without untrained models, or if the model "
-            "predicts no next token. S3 says 'or': all scores together decide. States alone and heads alone are two "
-            "parts of our own, by the same rule."
+            "Two parts; the weaker decides. Intervals must lie wholly on one side of a limit.\n"
+            "Part 1, the model predicts.\n"
+            "Supported if its loss lies below the lower end of what untrained models have.\n"
+            "Refuted if it lies above what they reach: what predicts nothing has no errors.\n"
+            "Part 2, off the manifold, or unusual heads. The scores tell errors if they add more than "
+            f"{T.errors_margin} of AUC to the baseline, and more than the upper end of what they add in untrained "
+            f"models. They explain errors if, without the baseline, their AUC is less than {T.errors_margin} below "
+            "that of the entropy.\n"
+            "Supported if they tell and explain errors.\n"
+            f"Qualified if they tell errors, but the AUC of the entropy is more than {T.errors_margin} larger.\n"
+            f"Refuted if they add less than {T.errors_margin}, or less than they reach in untrained models.\n"
+            "Each part is undecided otherwise: an interval spans its limit, or there are no untrained models. The "
+            "claim is undecided with too little text, or if the model predicts no next token.\n"
+            "S3 says 'or': all scores together decide. States alone and heads alone are two parts of our own, by "
+            "the same rule, and decide nothing."
         ),
         changes=(
             RuleChange(
@@ -104,6 +118,10 @@ class ManifoldErrors:
                 "the built-in Llama with 2500 tokens of an encyclopaedia a score left out may add 0.033, more than the "
                 "margin. What such a score may add is part of the interval now.",
             ),
+        ),
+        rewordings=(
+            Rewording("2026-11-18", "360f5cec66ef", 5),
+            Rewording("2026-11-18", "0d35877ca91f", 5),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
@@ -167,9 +185,9 @@ def _aucs(rows: list[ScoreRow]) -> str:
     first, entropy, known = rows[0], rows[-2], rows[-1]
     best = max(rows[:-2], key=lambda row: row.auc[0])
     text = (
-        f"AUC for the hardest quarter of tokens: {first.auc[0]:.2f} from the {first.name}; {best.auc[0]:.2f} from the "
-        f"best score, the {best.name}; {known.auc[0]:.2f} from the position and the rarity of the token and the one "
-        f"before it; {entropy.auc[0]:.2f} from the entropy of the prediction."
+        f"How often a token of the hardest quarter is ranked above another (by chance 0.50): {first.auc[0]:.2f} by the "
+        f"{first.name}; {best.auc[0]:.2f} by the best score, the {best.name}; {known.auc[0]:.2f} by position and "
+        f"rarity of the token and the one before it; {entropy.auc[0]:.2f} by the entropy of the prediction."
     )
     if first.auc[2] < 0.5:
         text += " By the first score hard tokens lie nearer to the mean than others, against the claim."

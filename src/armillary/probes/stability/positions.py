@@ -26,12 +26,12 @@ from armillary.probes.stability.places.position_parts import (
     surface_part,
 )
 from armillary.probes.stability.places.position_views import pairs_table, position_lines, position_table
-from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Why, say
+from armillary.results import Claim, Control, Finding, Rewording, RuleChange, Statistic, Why, say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
     from armillary.probes.machinery.bench import Bench
-    from armillary.probes.stability.places.beyond import Beyond, Obstacle
+    from armillary.probes.stability.places.untrained_positions import Beyond, Obstacle
 
 
 @dataclass(frozen=True)
@@ -43,31 +43,42 @@ class PositionRules:
         chapter="D",
         statement="The rules are the same at every position: tokens are put on the same surface, and lie alike on it.",
         source="S3",
+        question="Do tokens late in a text look like tokens early in it, as far as their vectors go?",
         definition=(
-            "How far the distribution of y, what a norm gives, differs between ranges of positions in a window (1–7, "
-            "8–31, 32–127 and so on; first positions are left out). The energy distance is 1 − (mean distance of two "
-            "tokens within a range)/(mean distance of two tokens of different ranges), over tokens of different "
-            "documents: 0 if the distributions are equal, 0.01 if their means are a fifth of the cloud's radius apart. "
-            "The earliest range is compared with the latest that has enough tokens, at every norm; the statistic is "
-            "that of the median norm. That γ and β are the same at every position, so that all tokens come to one "
-            "surface, is true by definition. Beyond the trained length (ours): the last positions within it against "
-            "the first beyond, where positions are not a learned table, which ends there."
+            "Do tokens late in a window lie as tokens early in it do? z is a norm's output before its gain γ and "
+            "shift β, y its output after them. The distribution of y is compared between ranges of positions in a "
+            "window (1–7, 8–31, 32–127 and so on; first positions are left out).\n"
+            "The energy distance is 1 − (mean distance of two tokens within a range)/(mean distance of two tokens "
+            "of different ranges), over tokens of different documents. It is 0 if the distributions are equal, and "
+            "0.01 if their means are a fifth of the cloud's radius apart.\n"
+            "The earliest range is compared with the latest that has enough tokens, at every norm. The statistic is "
+            "the energy distance at the median norm.\n"
+            "γ and β are the same at every position, so all tokens come to one surface by definition.\n"
+            "Beyond the trained length (ours): the last positions within it against the first beyond. A learned "
+            "table of positions ends there."
         ),
         control=(
-            "the two halves of the documents in one range, where the distance is 0 but for sampling (mean of the two "
-            "ranges); shuffled text, "
-            "where a difference cannot come from the words that documents begin with; random initialisation (all "
-            "twins)"
+            "the two halves of the documents in one range, where the distance is 0 but for sampling (mean of the "
+            "two ranges); shuffled text, where a difference cannot come from the words that documents begin with; "
+            "random initialisation (all twins)"
         ),
         rule=(
-            "Parts, the weaker of the first two decides. 'One surface': supported if the mean length of z in every "
-            f"range is within {T.radius_within:.0%} of √d. 'The same distribution': the limit is "
-            f"{T.position_distance}, or what two halves of the documents show, if that is more. Supported if the "
-            f"distance at the median norm lies below it with its whole interval, and at most {T.sites_few:.0%} of "
-            "norms lie above theirs; qualified if more do. If the median norm lies above, refuted if it does on "
-            "shuffled text too, and qualified if it lies below there: then the words make the difference. Undecided "
-            "where an interval spans its limit, and with too little text: the range 1–7 and a later one must have "
-            f"{T.tokens_least} tokens from {T.documents_least} documents."
+            "Two parts; the weaker decides.\n"
+            "Part 1, one surface.\n"
+            f"Supported if the mean length of z in every range is within {T.radius_within:.0%} of √d.\n"
+            "Refuted otherwise.\n"
+            f"Part 2, the same distribution. The limit is {T.position_distance}, or the upper end of the distance "
+            "between two halves of the documents, if that is more; whole intervals count.\n"
+            f"Supported if the distance at the median norm lies below the limit, and at most {T.sites_few:.0%} of "
+            "norms lie above theirs.\n"
+            f"Qualified if that distance lies below, but more than {T.sites_few:.0%} of norms lie above theirs. Also "
+            "qualified if that distance lies above the limit on text, but below the limit of shuffled text on "
+            "shuffled text: then the words that documents begin with make the difference.\n"
+            "Refuted if that distance lies above on text and on shuffled text.\n"
+            "Undecided where the interval at the median norm spans its limit.\n"
+            f"Undecided with too little text: the range 1–7 and a later one must have {T.tokens_least} tokens from "
+            f"{T.documents_least} documents.\n"
+            "A third part is ours and decides nothing: the same across the trained length."
         ),
         kind="behaviour",
         changes=(
@@ -90,21 +101,25 @@ class PositionRules:
                 "builtin:llama became supported by positions 8–31, where it is not with more text.",
             ),
         ),
+        rewordings=(
+            Rewording("2026-11-18", "88aa6286da15", 4),
+            Rewording("2026-11-18", "1fdf5f57bae0", 4),
+        ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (POSITION_SAMPLES,)
 
     def passes(self, anatomy: "Anatomy") -> float:
-        from armillary.probes.stability.places.beyond import passes
+        from armillary.probes.stability.places.untrained_positions import passes
 
         return passes(anatomy)
 
     def experiment(self, bench: "Bench") -> "Beyond | Obstacle":
-        from armillary.probes.stability.places.beyond import look_beyond
+        from armillary.probes.stability.places.untrained_positions import look_beyond
 
         return look_beyond(bench)
 
     def conclude(self, evidence: Evidence, result: "Beyond | Obstacle") -> Finding:
-        from armillary.probes.stability.places.beyond import Beyond
+        from armillary.probes.stability.places.untrained_positions import Beyond
 
         counted = counted_ranges(evidence)
         if 0 not in counted or len(counted) < 2:
@@ -131,7 +146,7 @@ class PositionRules:
             claim=self.claim,
             verdict=verdict,
             statistic=Statistic(NAME, *median),
-            n=min(int(rows.kept) for rows in evidence[POSITION_SAMPLES][MODEL].rows.values()),
+            n=min(int(rows.size) for rows in evidence[POSITION_SAMPLES][MODEL].rows.values()),
             controls=tuple(controls),
             reading=" ".join(part.reading for part in parts) + more_text(why),
             headline=f"Tokens at positions {names[0]} and {names[-1]} differ by an energy distance of "

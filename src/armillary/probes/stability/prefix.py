@@ -9,7 +9,7 @@ import numpy as np
 from armillary.probes.machinery import RANDOM, AnyInstrument, Evidence, Flags, Floats, Interval, T, over_twins
 from armillary.probes.machinery.tables import Cells, cells, line, table
 from armillary.probes.machinery.verdicts import FIVE_SHOWN, missing_interval, name_sites, undecided
-from armillary.results import Claim, Control, Finding, Statistic, Table, Verdict, Why, say
+from armillary.results import Claim, Control, Finding, Rewording, Statistic, Table, Verdict, Why, say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -61,29 +61,36 @@ class Prefix:
         chapter="D",
         statement="With unlimited context, the representations of earlier tokens never change.",
         source="S3",
+        question=(
+            "Does a token's vector stay the same when more text follows? It must, if a token sees only what comes "
+            "before it."
+        ),
         kind="definition",
         definition=(
-            "‖Δx‖/‖x‖ of the stream of every earlier token, before the first block and after each, when one token is "
-            "appended and when as many tokens are appended as there were. A longer pass is compared with a shorter "
-            "one. With a cache: the first half, then one token, then the rest, compared with the whole pass, for "
-            "earlier and for appended tokens. All in machine epsilons of the dtype. The statistic is the largest "
-            "change of an earlier state without a cache, mean over documents. A causal mask makes it 0 by "
-            "construction; measured is how far this model's arithmetic deviates."
+            "How much the stream of earlier tokens changes when text is appended: ‖Δx‖/‖x‖ of every earlier token, "
+            "before the first block and after each. One token is appended, or as many tokens as there were.\n"
+            "Without a cache, a longer pass is compared with a shorter one. With a cache, the first half is read, "
+            "then one token, then the rest; earlier and appended tokens are compared with the whole pass.\n"
+            "Changes are counted in machine epsilons of the dtype, the relative size of one rounding. The statistic "
+            "is the largest change of an earlier state without a cache, mean over documents.\n"
+            "A causal mask makes it 0 by construction. Measured is how far this model's arithmetic deviates."
         ),
         control=(
-            "the same tokens computed one document at a time (rounding alone); the first token replaced (what a real "
-            "change looks like); random initialisation (five untrained models of a small one)"
+            "the same tokens computed one document at a time (rounding alone); the first token replaced (what a "
+            "real change looks like); random initialisation (five untrained models of a small one)"
         ),
         rule=(
-            f"A state is unchanged if no token's change exceeds the limit: the larger of {T.roundings:g} machine "
-            f"epsilons and {T.prefix_floor:g} times the change that another batch shape alone causes there, and at "
-            f"most {T.prefix_most:.0%} of its length. Supported if every state is unchanged with and without a cache. "
-            "Qualified if every state is unchanged without a cache, but not with it. Refuted if the statistic, with "
-            f"its whole interval, exceeds the limit of every state and {T.prefix_floor:g} times the largest change "
-            "that another batch shape causes. Undecided otherwise: rounding of this dtype hides the answer, or no "
-            "document is long enough."
+            f"A state is unchanged if no token's change exceeds its limit: {T.roundings:.0f} machine epsilons, or "
+            f"{T.prefix_floor:g} times the change that another batch shape alone causes there, whichever is more, "
+            f"and never more than {T.prefix_most:.0%} of its length.\n"
+            "Supported if every state is unchanged, with and without a cache.\n"
+            "Qualified if every state is unchanged without a cache, but not with it.\n"
+            "Refuted if the statistic, with its whole interval, exceeds the limit of every state and "
+            f"{T.prefix_floor:g} times the largest change that another batch shape causes.\n"
+            "Undecided otherwise: rounding of this dtype hides the answer, or no document is long enough."
         ),
         changes=(FIVE_SHOWN,),
+        rewordings=(Rewording("2026-11-18", "c703fb1cc013", 1),),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
 

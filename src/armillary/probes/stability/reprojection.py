@@ -20,7 +20,7 @@ from armillary.probes.machinery import (
 from armillary.probes.machinery.verdicts import FIVE_SHOWN
 from armillary.probes.stability.nudges.growth import APART, FROZEN, LIVE, OWN, RotationGrowth, per_block
 from armillary.probes.stability.nudges.growth_parts import bounded, held_back
-from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Why
+from armillary.results import Claim, Control, Finding, Rewording, RuleChange, Statistic, Why
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -36,32 +36,46 @@ class Reprojection:
         chapter="D",
         statement="Projecting onto a fixed manifold again and again, as norms do, keeps the state from diverging.",
         source="S3",
+        question=(
+            "Turn a token's vector a little at the start: does the turn shrink or grow on its way through the "
+            "blocks? And is it the norms that hold it back?"
+        ),
         kind="behaviour",
         definition=(
-            "Before the first block every token's state is rotated by a small angle in a random direction. Measured "
-            "is how much the rotation and ‖x‖ have grown after each block: geometric means over tokens, first tokens "
-            "left out. Four conditions are compared. (1) Norms live. (2) Norms frozen to one scale: each multiplies "
-            "by the reciprocal of the text's median length there. Gain, shift and centring stay; the sphere is gone. "
-            "(3) The same, but first tokens keep their own scale, because they may be many times as long. (4) Norms "
-            "frozen to each token's own scale: the unrotated stream stays as it is, and no norm removes the radial "
-            "part of the rotation. In slid windows the start is rotated and the end is measured. Windows have at most "
-            "64 tokens, slid ones 128: this is stability through depth and over one window, not over long generations. "
+            "Does a small error grow or shrink on its way through the blocks? Before the first block every token's "
+            "state is rotated by a small angle in a random direction. Measured is how much the rotation and the "
+            "length ‖x‖ have grown after each block: geometric means over tokens, first tokens left out.\n"
             "The statistic is the growth per block with norms live, as a logarithm (like a Lyapunov exponent): 0 "
-            "means that a rotation keeps its size."
+            "means that a rotation keeps its size.\n"
+            "Four conditions are compared.\n"
+            "(1) Norms live.\n"
+            "(2) Norms frozen to one scale: each multiplies by the reciprocal of the text's median length there. "
+            "Gain, shift and centring stay; the sphere is gone.\n"
+            "(3) The same, but first tokens keep their own scale, because they may be many times as long.\n"
+            "(4) Norms frozen to each token's own scale: the unrotated stream stays as it is, and no norm removes "
+            "the radial part of the rotation.\n"
+            "In slid windows the start is rotated and the end is measured. Windows have at most 64 tokens, slid "
+            "ones 128: this is stability through depth and over one window, not over long generations."
         ),
         control=(
             "conditions 2, 3 and 4; random initialisation (five untrained models, norms live and frozen); twice the "
             "rotation (is the response linear?)"
         ),
         rule=(
-            "Part 1, bounded: with norms live the rotation is at no state, and in no slid window, more than "
-            f"{T.reprojection_bound:g} times its first size. Supported if all upper ends lie below "
-            f"{T.reprojection_bound:g}, refuted if a lower end lies above it. Part 2, held back: over all blocks, the "
-            f"rotation, or ‖x‖, grows at least {T.reprojection_factor:g} times as much with norms frozen (whole "
-            "interval of the ratio; an overflow of most tokens counts). There are four comparisons: the rotation and "
-            "‖x‖, each with conditions 2 and 3. Supported if held back in all four, qualified if in some, refuted if "
-            "in none. The claim's verdict is that of the weaker part. Undecided where an interval spans its limit, or "
-            "is missing."
+            "Two parts; the weaker decides.\n"
+            f"Part 1, bounded with norms live: is the rotation ever more than {T.reprojection_bound:.0f} times its "
+            "first size, at any state or in any slid window?\n"
+            f"Supported if all intervals end at {T.reprojection_bound:.0f} or below.\n"
+            f"Refuted if one lies wholly above {T.reprojection_bound:.0f}.\n"
+            "Undecided otherwise: an interval spans that, or is missing.\n"
+            "Part 2, norms hold growth back. There are four comparisons: the rotation and ‖x‖, each with norms "
+            "frozen as in (2) and (3). In a comparison, growth is held back if over all blocks it is at least "
+            f"{T.reprojection_factor:g} times as large with norms frozen as with norms live (whole interval of the "
+            "ratio; it counts as held back if most tokens overflow with norms frozen).\n"
+            "Supported if growth is held back in all four.\n"
+            "Qualified if it is in some, and surely not in others.\n"
+            "Refuted if it surely is in none.\n"
+            "Undecided otherwise: an interval spans its limit, or is missing."
         ),
         changes=(
             FIVE_SHOWN,
@@ -75,6 +89,10 @@ class Reprojection:
                 "The two conditions became parts with verdicts of their own. A comparison whose interval spans the "
                 "limit no longer counts as 'not held back'. Untrained models are several, not one.",
             ),
+        ),
+        rewordings=(
+            Rewording("2026-11-18", "51b2af8d24e7", 3),
+            Rewording("2026-11-18", "72c7c515a5f9", 3),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()

@@ -9,7 +9,7 @@ from armillary.probes.instruments.words import WORDS
 from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Floats, Interval, Ints, T, above
 from armillary.probes.machinery.tables import cells, line, table
 from armillary.probes.machinery.verdicts import missing_interval
-from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Table, Verdict, Why, say
+from armillary.results import Claim, Control, Finding, Rewording, RuleChange, Statistic, Table, Verdict, Why, say
 
 if TYPE_CHECKING:
     from armillary.geometry.projection import Fidelity
@@ -30,23 +30,32 @@ class Artifact:
         chapter="C",
         statement="A three-dimensional picture of tokens shows where they are: it is not an artefact of projection.",
         source="R (S1)",
+        question=(
+            "A picture shows a space of hundreds of dimensions in three. Are tokens that look near in the picture "
+            "really near?"
+        ),
         definition=(
-            "The directions of all states of a few sampled tokens are drawn on a globe, as `armillary travel` draws "
-            "them: by pca (seen from the sphere's centre along the three principal axes), and by pacmap and umap where "
-            "installed. For comparison, pca unrolled: the tangent space at the mean. The statistic is the rank "
-            "correlation of distances on pca's globe with the true angles, over all pairs; its interval is a bootstrap "
-            "over documents. Also measured: trustworthiness, continuity, and stability over seeds."
+            "Are tokens that lie near in a picture really near? The directions of all states of a few sampled "
+            "tokens are drawn on a globe, as `armillary travel` draws them: by pca (seen from the sphere's centre "
+            "along the three principal axes), and by pacmap and umap where installed. For comparison, pca unrolled: "
+            "the tangent space at the mean.\n"
+            "The statistic is the rank correlation of distances on pca's globe with the true angles, over all "
+            "pairs: 1 if both have the same order, 0 by chance. Its interval is a bootstrap over documents.\n"
+            "Also measured: trustworthiness, continuity, and stability over seeds."
         ),
         control=(
             "as many random directions in as many dimensions, which no drawing in three dimensions can preserve; "
             "random initialisation"
         ),
         rule=(
-            f"Supported if pca's correlation lies above {T.picture_faithful} with its whole interval, and above that "
-            f"of random directions. Refuted if it lies below {T.picture_misleading}, or does not exceed that of random "
-            "directions. Qualified in between: the picture shows what is near and what is far, but not how far. "
-            "Undecided if the interval spans a limit or is missing. Untrained states can be drawn as well: the claim "
-            "is about the picture, not about training."
+            "The correlation of pca's picture is compared with two limits and with random directions, with its whole "
+            "interval.\n"
+            f"Supported if it lies above {T.picture_faithful}, and above that of random directions.\n"
+            f"Qualified if it lies between {T.picture_misleading} and {T.picture_faithful}, and above that of random "
+            "directions: the picture shows what is near and what is far, but not how far.\n"
+            f"Refuted if it lies below {T.picture_misleading}, or does not exceed that of random directions.\n"
+            "Undecided if the interval spans a limit or is missing.\n"
+            "Untrained states can be drawn as well: the claim is about the picture, not about training."
         ),
         kind="behaviour",
         changes=(
@@ -59,6 +68,10 @@ class Artifact:
                 "The interval is the bootstrap over documents that all claims use, with its guard for few documents; "
                 "an interval across a limit decides nothing; random directions are in the rule.",
             ),
+        ),
+        rewordings=(
+            Rewording("2026-11-18", "61dd9c8c4b1a", 2),
+            Rewording("2026-11-18", "e54aaa4e8665", 2),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (WORDS,)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from armillary.probes.instruments.samples import SAMPLES
 from armillary.probes.machinery import RANDOM, SHUFFLED, AnyInstrument, Evidence, T, undecided, weighed
-from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Why, say
+from armillary.results import Claim, Control, Finding, Rewording, RuleChange, Statistic, Why, say
 
 if TYPE_CHECKING:
     from armillary.anatomy import Anatomy
@@ -24,40 +24,61 @@ class Context:
         chapter="C",
         statement="The states of a word are contextual: they differ by context, and by what the word means there.",
         source="S1",
+        question=(
+            "Does the same word have different vectors in different contexts? Are they closer to each other where "
+            "the word has the same meaning?"
+        ),
         kind="learned",
         definition=(
-            "At up to seven norm sites, spread over the depth; numbers that decide are means over the later half of "
-            "them. (1) The own share of a word: the mean cosine of z between two occurrences of one word in different "
-            "documents, less that of different words, over 1 less that of different words (Ethayarajh 2019). It is 1 "
-            "if a state is the word alone, and 0 if two occurrences are as far apart as two words. Each sampled token "
-            "counts once. What attention takes of it is the own share with attention off less that with it on, of the "
-            "same tokens in the same draws of documents. (2) Senses, the statistic: sixteen words with two senses, ten "
-            "sentences for each sense, written for this purpose. What tells the sense stands before the word, which "
-            "always follows 'the'. Of two other sentences, one with the same sense and one with the other, how often "
-            "is the state in the first nearer (by the cosine of z)? By chance in half of the cases. Mean over words; "
-            "its interval is a bootstrap over words. (3) Of the variance of a word's states about their mean, the "
-            "share that a ridge regression predicts from the embeddings of the two words before it (in an encoder, "
-            "also the one after it), position taken out, each half of the documents by a fit on the other half. (4) Of "
-            "the movement of the own share over the sites, the part that goes down."
+            "Do the states of one word differ from context to context? All is measured at up to seven norm sites, "
+            "spread over the depth. Numbers that decide are means over the later half of them.\n"
+            "z is a token's state after a norm, before gain and shift.\n"
+            "(1) The own share of a word says how much of its state is the word alone (Ethayarajh 2019). It is (s − "
+            "r)/(1 − r): s is the mean cosine of z between two occurrences of one word in different documents, and r "
+            "the mean cosine between different words. So it is 1 if a state is the word alone, and 0 if two "
+            "occurrences are as far apart as two words. Each sampled token counts once. What attention takes of the "
+            "own share is the own share with attention off less that with it on, of the same tokens in the same draws "
+            "of documents.\n"
+            "(2) Senses, the statistic: sixteen words with two senses, ten sentences for each sense, written for this "
+            "purpose. What tells the sense stands before the word, which always follows 'the'. Of two other sentences, "
+            "one with the same sense and one with the other, how often is the state in the first nearer (by the cosine "
+            "of z)? By chance in half of the cases. The statistic is the mean over words; its interval is a bootstrap "
+            "over words.\n"
+            "(3) Of the variance of a word's states about their mean, the share that a ridge regression predicts from "
+            "the embeddings of the two words before it (in an encoder, also the one after it). Position is taken out. "
+            "Each half of the documents is predicted by a fit on the other half.\n"
+            "(4) Of the movement of the own share over the sites, the part that goes down."
         ),
         control=(
-            "attention off (all heads silenced, so that only word and place are left); random initialisation; shuffled "
-            "text; for senses also the sentence shuffled, and the two words before it alone; neighbours of another "
-            "occurrence of the word"
+            "attention off (all heads silenced, so that only word and place are left); random initialisation; "
+            "shuffled text; for senses also the sentence shuffled, and the two words before it alone; neighbours of "
+            "another occurrence of the word"
         ),
         rule=(
-            "Four parts, the weaker of the first two decides. (1) 'Differ by context': supported if the own share lies "
-            f"below {T.context_own} and what attention takes of it above {T.context_off}, both with their whole "
-            f"intervals; refuted if it lies above {T.context_none}, or what attention takes below {T.context_off}; "
-            "qualified in between. "
-            "Untrained models mix contexts as well, so this alone shows no learning. (2) 'Differ by sense': supported "
-            f"if the statistic lies above {T.context_sense}, above untrained models and above attention off (upper "
-            "ends), with its whole interval; refuted if it lies below one of them. Undecided if fewer than "
-            f"{T.context_words} of the words are single tokens here. Ours: (3) 'neighbours predict it': supported if "
-            f"the share lies above {T.context_neighbours}, above untrained models and above the neighbours of another "
-            "occurrence (upper ends), refuted if below one of them. (4) 'More with depth' (Ethayarajh 2019): supported "
-            f"if more than {T.refine_most:.0%} of the movement goes down, refuted if less than {T.refine_half:.0%}, "
-            "qualified in between. Undecided where an interval spans its limit or is missing."
+            "Two parts decide, by the weaker one. Whole intervals count.\n"
+            "Part 1, they differ by context.\n"
+            f"Supported if the own share lies below {T.context_own}, and what attention takes of it above "
+            f"{T.context_off}.\n"
+            f"Refuted if the own share lies above {T.context_none}, or what attention takes below {T.context_off}.\n"
+            f"Qualified if the own share lies between {T.context_own} and {T.context_none}, and what attention takes "
+            f"of it above {T.context_off}.\n"
+            "Untrained models mix contexts as well, so this part alone shows no learning.\n"
+            "Part 2, they differ by sense.\n"
+            f"Supported if the statistic lies above {T.context_sense}, above untrained models, and above what it is "
+            "with attention off (the upper end of that interval).\n"
+            "Refuted if it lies below one of them.\n"
+            f"Undecided if fewer than {T.context_words} of the words are single tokens here, or without untrained "
+            "models.\n"
+            "Part 3 is ours and decides nothing: neighbours predict it.\n"
+            f"Supported if the share lies above {T.context_neighbours}, above untrained models, and above what the "
+            "neighbours of another occurrence predict (the upper end of that interval).\n"
+            "Refuted if it lies below one of them.\n"
+            "Part 4 is ours and decides nothing: more with depth (Ethayarajh 2019).\n"
+            f"Supported if more than {T.refine_most:.0%} of the movement goes down.\n"
+            f"Refuted if less than {T.refine_half:.0%} does.\n"
+            "Qualified in between.\n"
+            "Every part is undecided where an interval spans its limit or is missing. The claim is undecided if fewer "
+            f"than {T.tokens_least} sampled tokens meet their own word in another document."
         ),
         changes=(
             RuleChange(
@@ -71,6 +92,10 @@ class Context:
                 "ends of two intervals over different tokens had been compared: where attention does nothing (0.50 "
                 "against 0.50) chance decided between refuted and undecided.",
             ),
+        ),
+        rewordings=(
+            Rewording("2026-11-18", "a125915eef22", 2),
+            Rewording("2026-11-18", "79b87dbd76ee", 2),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (SAMPLES,)

@@ -12,7 +12,7 @@ from armillary.probes.machinery.tables import cells, interval_cells, line, table
 from armillary.probes.machinery.verdicts import missing_interval, more_text, undecided
 from armillary.probes.words.embedding import distances_of, extremes_of
 from armillary.probes.words.lens import logits, no_prediction, over_documents, reads
-from armillary.results import Claim, Control, Finding, RuleChange, Statistic, Table, Verdict, Why
+from armillary.results import Claim, Control, Finding, Rewording, RuleChange, Statistic, Table, Verdict, Why
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,21 +33,31 @@ class Output:
         chapter="C",
         statement="The final norm and the unembedding score words by their angle to the state.",
         source="S0 R",
+        question=(
+            "The model scores every word of its vocabulary. Is the score mostly the angle between the word's vector "
+            "and the token's final state?"
+        ),
         definition=(
-            "logit = ‖γ⊙e‖·‖z‖·cos(z, γ⊙e) + β·e, where e is a word's row of the unembedding, z the direction of a "
-            "token's last state, γ the final norm's gain and β its shift. Where the norm centres, the mean of γ⊙e is "
-            "taken out, because z does not see it. The statistic is R² of the logit on the cosine over the vocabulary, "
-            "mean over sampled tokens. Also measured: R² on the words' lengths and on the bias β·e, and how often each "
-            "part alone ranks the model's first word first."
+            "How much of the model's scores for words (the logits) does an angle explain? logit = ‖γ⊙e‖·‖z‖·cos(z, "
+            "γ⊙e) + β·e, where e is a word's row of the unembedding, z the direction of a token's last state, γ the "
+            "final norm's gain and β its shift. Where the norm centres, the mean of γ⊙e is taken out, because z "
+            "does not see it.\n"
+            "The statistic is R², the share of the logits' variance over the vocabulary that the cosine explains, "
+            "mean over sampled tokens.\n"
+            "Also measured: R² on the words' lengths and on the bias β·e, and how often each part alone ranks the "
+            "model's first word first."
         ),
         control="random initialisation, where all words have about the same length",
         rule=(
-            f"Supported if R² lies above {T.output_share} and the cosine ranks the model's first word first for at "
-            f"least {T.output_same_word:.0%} of tokens, both with their whole intervals. Refuted if R² lies below "
-            f"{T.output_share} with its whole interval. Qualified if R² lies above but the cosine ranks another word "
-            f"first for more than {1 - T.output_same_word:.0%} of tokens, with its whole interval: the angle explains "
-            "the logits but does not choose the word. Undecided if an interval spans its limit or is missing, or if "
-            "the model predicts no next token. An untrained model does it as well: the claim is not about training."
+            "Two numbers decide, with their whole intervals: R², and how often the cosine alone ranks the model's "
+            "first word first.\n"
+            f"Supported if R² lies above {T.output_share}, and the cosine ranks that word first for at least "
+            f"{T.output_same_word:.0%} of tokens.\n"
+            f"Qualified if R² lies above {T.output_share}, but the cosine ranks another word first for more than "
+            f"{1 - T.output_same_word:.0%} of tokens: the angle explains the logits but does not choose the word.\n"
+            f"Refuted if R² lies below {T.output_share}.\n"
+            "Undecided if an interval spans its limit or is missing, or if the model predicts no next token.\n"
+            "An untrained model does it as well: the claim is not about training."
         ),
         kind="behaviour",
         changes=(
@@ -61,6 +71,7 @@ class Output:
                 "512 tokens of a small model are read, as many as words.refine needs. Nothing is decided otherwise.",
             ),
         ),
+        rewordings=(Rewording("2026-11-18", "fed8f81ed947", 2),),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (WORDS,)
 

@@ -25,7 +25,20 @@ from armillary.probes.machinery.evidence import mean
 from armillary.probes.machinery.tables import cells, interval_cells, line, table
 from armillary.probes.machinery.verdicts import missing_interval, more_text, name_sites, weakest
 from armillary.probes.words.lens import Lens, document_sums, lens, no_prediction, over_documents, reads
-from armillary.results import Claim, Control, Finding, Part, Quantity, RuleChange, Statistic, Table, Verdict, Why, say
+from armillary.results import (
+    Claim,
+    Control,
+    Finding,
+    Part,
+    Quantity,
+    Rewording,
+    RuleChange,
+    Statistic,
+    Table,
+    Verdict,
+    Why,
+    say,
+)
 
 GAIN = "fall of the true next word's loss from the end of the first block to the last state"
 FALLS = "share of the movement of the {} after the first block that goes down"
@@ -43,29 +56,43 @@ class Refinement:
         chapter="C",
         statement="The residual stream refines its prediction layer by layer.",
         source="S0 S1",
+        question=(
+            "Stop the model after any layer and ask what it would predict. Does the prediction get better from "
+            "layer to layer?"
+        ),
         definition=(
-            "The logit lens sends every state of a sampled token through the final norm and the unembedding: what "
-            f"would the model predict from here? It reads {ENOUGH} of {USUAL:,} tokens of a small model and as large a "
-            f"share of a longer text; of a large model what costs {SHARE:.1%} of the pass, and {FEWEST} at least. Two "
-            "curves over depth, means over tokens, both from the end of the "
-            "first block on: in that block a token leaves its own word, which lowers the loss by tens of nats on "
-            "shuffled text too. (1) The divergence (Kullback–Leibler) of the model's final distribution from the "
-            "state's; the last state is left out, where it is 0 by definition. (2) The loss of the true next word. Of "
-            "each curve, the share of its movement that goes down: falls over falls plus rises; 1 means that it falls "
-            "at every sublayer. The statistic is how many nats the loss falls from the end of the first block to the "
-            "last state. The rise at the end is how far the last state's loss lies above the lowest one's."
+            "What would the model predict if it stopped here? The logit lens sends every state of a sampled token "
+            f"through the final norm and the unembedding. It reads {ENOUGH} of {USUAL:,} tokens of a small model, and "
+            f"as large a share of a longer text; of a large model what costs {SHARE:.1%} of the pass, and {FEWEST} "
+            "tokens at least.\n"
+            "Two curves over depth are measured, means over tokens.\n"
+            "(1) How far the prediction is from the model's final one: the Kullback–Leibler divergence of the final "
+            "distribution from the state's. The last state is left out, where it is 0 by definition.\n"
+            "(2) The loss of the true next word.\n"
+            "Both begin at the end of the first block. In that block a token leaves its own word, which lowers the "
+            "loss by tens of nats on shuffled text too.\n"
+            "The share of a curve's movement that goes down is the sum of its falls over the sum of its falls and "
+            "rises; 1 means that it falls at every sublayer.\n"
+            "The statistic is how many nats the loss falls from the end of the first block to the last state. The rise "
+            "at the end is how far the last state's loss lies above the lowest one's."
         ),
         control="random initialisation; shuffled text",
         rule=(
-            f"(1) Towards its own final prediction: supported if more than {T.refine_most:.0%} of the movement goes "
-            f"down, refuted if less than {T.refine_half:.0%}, qualified in between. Untrained models do this as well: "
-            "any sum of writes approaches its end. (2) Towards the true next word: refuted if the loss falls by less "
-            f"than {T.refine_gain} nats, by no more than at random initialisation, or by less than {T.refine_gain} "
-            "nats more than on shuffled text (the same documents). Otherwise supported if more than "
-            f"{T.refine_most:.0%} of its movement goes down and it rises at the end by less than {T.refine_gain} nats; "
-            "qualified if one of the two fails: the prediction improves, but not layer by layer. All with whole "
-            "intervals; undecided if one spans a limit or is missing. The claim's verdict is its weakest part's; "
-            "undecided if the model predicts no next token or has a single block."
+            "Two parts; the weaker decides. Whole intervals count.\n"
+            "Part 1, towards its own final prediction.\n"
+            f"Supported if more than {T.refine_most:.0%} of the movement goes down.\n"
+            f"Qualified if less does, but more than {T.refine_half:.0%}.\n"
+            f"Refuted if less than {T.refine_half:.0%} does.\n"
+            "An untrained model approaches its own final prediction as well, as any sum of writes approaches its end: "
+            "this part alone shows no learning.\n"
+            "Part 2, towards the true next word.\n"
+            f"Refuted if the loss falls by less than {T.refine_gain} nats, by no more than at random initialisation, "
+            f"or by less than {T.refine_gain} nats more than on shuffled text (the same documents). Otherwise:\n"
+            f"Supported if more than {T.refine_most:.0%} of its movement goes down, and it rises at the end by less "
+            f"than {T.refine_gain} nats.\n"
+            "Qualified if one of the two fails, or both: the prediction improves, but not layer by layer.\n"
+            "Each part is undecided if an interval spans a limit or is missing. The claim is undecided if the model "
+            "predicts no next token or has a single block."
         ),
         kind="learned",
         changes=(
@@ -98,6 +125,10 @@ class Refinement:
                 "512 tokens are read of a small model instead of 256. On an encyclopaedia the interval of 256 spanned "
                 "a limit in four surveys of ten, so that the documents chosen made builtin:gpt supported or undecided.",
             ),
+        ),
+        rewordings=(
+            Rewording("2026-11-18", "6a726f71bfcb", 5),
+            Rewording("2026-11-18", "1d2331828371", 5),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (WORDS,)

@@ -24,7 +24,19 @@ from armillary.probes.machinery import (
 from armillary.probes.machinery.tables import cells, line, table
 from armillary.probes.machinery.verdicts import missing_interval, more_text, weakest
 from armillary.probes.words.lens import reads
-from armillary.results import Claim, Control, Finding, Part, Quantity, RuleChange, Statistic, Table, Verdict, Why
+from armillary.results import (
+    Claim,
+    Control,
+    Finding,
+    Part,
+    Quantity,
+    Rewording,
+    RuleChange,
+    Statistic,
+    Table,
+    Verdict,
+    Why,
+)
 
 MARGIN = 0.5 + T.travel_margin
 APPROACH = "share of tokens that approach the next word by more than a random word"
@@ -40,22 +52,36 @@ class Travel:
         chapter="C",
         statement="Layer by layer, a token moves along the sphere away from its own word and towards the next word.",
         source="S0 S1",
+        question=(
+            "Does a token's vector move towards the next word as it passes through the layers, and away from its "
+            "own word?"
+        ),
         definition=(
-            "Every state of a token, before and after each sublayer, is sent through the final norm. Measured are its "
-            "angles to three rows of the unembedding: the token's own word, the true next word, and a random word "
-            "(the next word of another token, so that both are equally frequent). The first token of a window is left "
-            "out. From the first state to the last, (1) what share of tokens leaves its own word by more than the "
-            "random word, and (2) what share approaches the next word by more than the random word? By chance both "
-            "are 50 %. The second is the statistic. The first holds almost by construction where the first state is "
-            "the word's own vector. Also measured: the angle from each state to the one after it."
+            "Does a token's state come closer to the next word, and move away from its own word, on its way through "
+            "the layers? Every state of a token, before and after each sublayer, is sent through the final norm. "
+            "Measured are its angles to three rows of the unembedding: the token's own word, the true next word, and a "
+            "random word (the next word of another token, so that both are equally frequent). The first token of a "
+            "window is left out.\n"
+            "(1) What share of tokens leaves its own word by more than the random word, from the first state to the "
+            "last? This holds almost by construction where the first state is the word's own vector.\n"
+            "(2) What share approaches the next word by more than the random word? This is the statistic. By chance "
+            "both shares are 50 %.\n"
+            "Also measured: the angle from each state to the one after it."
         ),
         control="the random word, within the statistic; random initialisation; shuffled text",
         rule=(
-            f"(1) supported if the share lies above {MARGIN:.0%} with its whole interval, refuted if below. (2) "
-            f"supported if the share lies above {MARGIN:.0%}, above random initialisation and above shuffled text, "
-            f"with its whole interval; refuted if it lies below {MARGIN:.0%}; qualified if it lies above {MARGIN:.0%} "
-            "but one of the controls reaches as much. Each is undecided if an interval spans a limit or is missing. "
-            "The claim's verdict is its weakest part's; undecided if the model predicts no next token."
+            "Two parts, each about one of the two shares of tokens (50 % by chance); the weaker decides. Whole "
+            "intervals count.\n"
+            "Part 1, away from its own word.\n"
+            f"Supported if the share that leaves it lies above {MARGIN:.0%}.\n"
+            "Refuted if it lies below.\n"
+            "Part 2, towards the next word.\n"
+            f"Supported if the share that approaches it lies above {MARGIN:.0%}, above random initialisation and above "
+            "shuffled text.\n"
+            f"Qualified if it lies above {MARGIN:.0%}, but one of these controls reaches as much.\n"
+            f"Refuted if it lies below {MARGIN:.0%}.\n"
+            "Each part is undecided if an interval spans a limit or is missing. The claim is undecided if the model "
+            "predicts no next token."
         ),
         kind="learned",
         changes=(
@@ -70,6 +96,10 @@ class Travel:
                 "The old one asked whether nine in ten tokens leave their own word and approach the next: all tokens "
                 "of SmolLM2 leave, so it said nothing, and on builtin:gpt its interval spanned the limit.",
             ),
+        ),
+        rewordings=(
+            Rewording("2026-11-18", "411e1a6c6825", 2),
+            Rewording("2026-11-18", "2db22d2f4c4c", 2),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (WORDS,)

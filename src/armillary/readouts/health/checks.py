@@ -43,16 +43,18 @@ class Check:
     share: bool = False
     ranged: bool = False
     """Is the usual range the limit?"""
+    unusual: str = ""
+    """What to do about a value that passes no limit, but lies outside the usual range; "": the same."""
     change: float = 0.0
     """By how much more than a base's value it is worse; 0: by half as much again, or by two points of a share."""
 
-    def status(self, value: float, usual: tuple[float, float] | None) -> Status:
-        def passes(limit: float | None) -> bool:
-            return limit is not None and (value < limit if self.low else value > limit)
+    def passes(self, value: float, limit: float | None) -> bool:
+        return limit is not None and (value < limit if self.low else value > limit)
 
-        if passes(self.bad):
+    def status(self, value: float, usual: tuple[float, float] | None) -> Status:
+        if self.passes(value, self.bad):
             return "bad"
-        if passes(self.look):
+        if self.passes(value, self.look):
             return "look"
         outside = usual is not None and not usual[0] / BEYOND <= value <= usual[1] * BEYOND
         return "look" if self.ranged and outside else "ok"
@@ -63,7 +65,14 @@ class Check:
         return f"{self.plain(value)}{self.unit and ' ' + self.unit}"
 
     def plain(self, value: float) -> str:
-        return f"{value:.1%}" if self.share else number(value)
+        if self.share:
+            # One unit of thousands is not none.
+            return "below 0.1%" if 0 < value < 0.0005 else f"{value:.1%}"
+        return number(value)
+
+    def advise(self, value: float, status: Status) -> str:
+        within = not self.passes(value, self.look) and not self.passes(value, self.bad)
+        return "" if status == "ok" else self.unusual if self.unusual and within else self.advice
 
 
 @cache
@@ -108,7 +117,7 @@ def _made(check: Check, value: float, where: str) -> HealthLine:
     usual = usual_range(check.id)
     status: Status = "ok" if math.isnan(value) else check.status(value, usual)
     ends = [] if usual is None else list(dict.fromkeys(map(check.plain, usual)))
-    advice = check.advice if status != "ok" else ""
+    advice = check.advise(value, status)
     return HealthLine(check.id, check.name, status, value, check.show(value), " to ".join(ends), where, advice)
 
 
@@ -237,6 +246,7 @@ LARGEST = Check(
     look=HALF / ROOM,
     bad=HALF,
     ranged=True,
+    unusual="Find out which step made it: a rate that is too high, weight decay, or weights that were never trained.",
 )
 CHECKS: tuple[Check, ...] = (
     # A twentieth of a nat per token, as for an edit that costs something, is about 0.005 of ln(vocabulary).
@@ -253,7 +263,7 @@ CHECKS: tuple[Check, ...] = (
           look=4.0, bad=2.0, low=True, unit="axes"),
     Check("stream.cone", "mean cosine of two tokens, largest", _cone,
           "All tokens point the same way; standardise before comparing vectors by cosine.", look=0.90, bad=0.99),
-    Check("stream.rogue", "share of three dimensions in it", _rogue,
+    Check("stream.rogue", "cosine due to three dimensions", _rogue,
           "Leave these dimensions out, or standardise, before comparing vectors.", look=0.95, share=True),
     Check("stream.massive", "largest coordinate over the median", _massive,
           "Usual in large models; quantise these dimensions and tokens apart.", look=T.massive_ratio),
@@ -261,7 +271,8 @@ CHECKS: tuple[Check, ...] = (
           "Keep the first token in a sliding window or a cache.", look=0.80, share=True),
     Check("heads.uniform", "heads that attend to all alike", _uniform,
           "These heads choose nothing: they can be pruned, or their queries and keys have not been trained.",
-          look=0.10, bad=0.50, share=True),
+          # As for heads on one token: none at hand is uniform, and one of 28 was zeroed on purpose.
+          look=0.02, bad=0.50, share=True),
     Check("heads.collapsed", "heads that attend to one token", _collapsed,
           # MiniLM-L6 has one such head of 72, SmolLM2 two of 270.
           "Their scores are very large. Some heads learn this; if it is new, lower the rate or normalise q and k.",

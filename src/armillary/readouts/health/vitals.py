@@ -39,7 +39,7 @@ class Weights:
     largest: float
     largest_name: str
     flat: dict[str, int]
-    """Norm → axes whose |γ| is below 1 % of the median."""
+    """Norm → axes whose |γ| is 0, or below 1 % of the median."""
     axes: int
     short: Flags
     """[v]: embeddings below 1 % of the median length."""
@@ -97,13 +97,18 @@ def read_weights(anatomy: Anatomy, seed: int = 0) -> Weights:
             broken.append(label)
         elif peak > largest:
             largest, name = peak, label
-    flat = {site: int(flat_axes(np.abs(gain_axes(norm))).sum()) for site, norm in anatomy.norms.items()}
+    flat = {site: _flat(np.abs(gain_axes(norm))) for site, norm in anatomy.norms.items()}
     rows = anatomy.W_E.detach().float().cpu()
     length = rows.norm(dim=1)
     finite = bool(rows.isfinite().all())
     short = (length < 0.01 * length.median()).numpy() if finite else np.zeros(len(rows), dtype=bool)
     twins = crowded(rows, DUPLICATE, 1).numpy() if finite else np.zeros(len(rows), dtype=bool)
     return Weights(tuple(broken), largest, name, flat, anatomy.d * len(flat), short, twins)
+
+
+def _flat(axes: Floats) -> int:
+    """Axes that are 0 count even where all are: the median says nothing then."""
+    return int((flat_axes(axes) | (axes == 0)).sum())
 
 
 def measure(

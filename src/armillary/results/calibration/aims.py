@@ -73,15 +73,17 @@ def _agreement(calibration: Calibration) -> Aim:
 
 def _each_agreement(calibration: Calibration) -> Aim:
     main = calibration.study.tokens[0]
-    mine = [counts for counts in calibration.counts if (counts.part, counts.tokens) == ("seeds", main) and counts.n]
+    seed_counts = [
+        counts for counts in calibration.counts if (counts.part, counts.tokens) == ("seeds", main) and counts.n
+    ]
     missed = [
         f"{counts.claim} of {counts.subject} on {counts.text} "
         f"({', '.join(f'{verdict} {n}' for verdict, n in counts.verdicts.items())})"
-        for counts in mine
+        for counts in seed_counts
         if commonest(counts)[1] < EACH_AGREEMENT * counts.n
     ]
     aim = f"each claim's verdict equal with {EACH_AGREEMENT:.0%} of seeds, on each model and text at the main budget"
-    return Aim(aim, len(mine), tuple(missed))
+    return Aim(aim, len(seed_counts), tuple(missed))
 
 
 def settings(calibration: Calibration) -> Iterator[tuple[str, str, int]]:
@@ -92,8 +94,8 @@ def settings(calibration: Calibration) -> Iterator[tuple[str, str, int]]:
 
 def agreement(calibration: Calibration, model: str, text: str, tokens: int) -> tuple[int, int]:
     """How many verdicts are their claim's commonest one at this text and budget, and of how many."""
-    mine = _over_claims(calibration, model, text, tokens)
-    return sum(commonest(counts)[1] for counts in mine), sum(counts.n for counts in mine)
+    model_counts = _over_claims(calibration, model, text, tokens)
+    return sum(commonest(counts)[1] for counts in model_counts), sum(counts.n for counts in model_counts)
 
 
 def silent(calibration: Calibration, model: str, text: str, tokens: int) -> dict[str, int]:
@@ -149,5 +151,5 @@ def main_counts(calibration: Calibration, claim: str, model: str) -> Counts | No
     """Over seeds, at the first text and the main budget."""
     study = calibration.study
     where = (study.texts[0], study.tokens[0])
-    mine = (c for c in calibration.seeds(claim, model) if (c.text, c.tokens) == where)
-    return next(mine, None)
+    matching = (c for c in calibration.seeds(claim, model) if (c.text, c.tokens) == where)
+    return next(matching, None)

@@ -1,7 +1,7 @@
 """How often did each verdict come out? The runs of a study, counted by claim and setting."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from armillary.errors import OutputError
@@ -117,23 +117,28 @@ class Calibration:
     """Text → digest of what was read; empty in an older file."""
 
     def current(self, claim: Claim) -> bool:
-        """Was the claim measured by its rule of today?"""
-        return self.rules.get(claim.id) == claim.rule_digest
+        """Was the claim measured by its rule of today, in whatever words?"""
+        return claim.id in self.rules and claim.same_rule(self.rules[claim.id])
+
+    def in_words_of(self, claims: Iterable[Claim]) -> "Calibration":
+        """With the digests of today's words where the rule is the same."""
+        known = {claim.id: claim.rule_digest for claim in claims if self.current(claim)}
+        return replace(self, rules={**self.rules, **known})
 
     def untrained(self, claim: str) -> Counts | None:
         """On all untrained models."""
-        mine = [counts for counts in self.counts if counts.part == "untrained" and counts.claim == claim]
-        return summed(mine) if mine else None
+        untrained = [counts for counts in self.counts if counts.part == "untrained" and counts.claim == claim]
+        return summed(untrained) if untrained else None
 
     def seeds(self, claim: str, model: str) -> list[Counts]:
         """Over seeds, by text and budget."""
-        mine = (counts for counts in self.counts if counts.part == "seeds" and counts.claim == claim)
-        return [counts for counts in mine if counts.subject == model]
+        by_seed = (counts for counts in self.counts if counts.part == "seeds" and counts.claim == claim)
+        return [counts for counts in by_seed if counts.subject == model]
 
     def planted(self, case: str) -> dict[float, Counts]:
         """Strength → counts, of one planted model."""
-        mine = (counts for counts in self.counts if counts.part == "planted" and counts.subject == case)
-        return {counts.strength: counts for counts in mine}
+        planted = (counts for counts in self.counts if counts.part == "planted" and counts.subject == case)
+        return {counts.strength: counts for counts in planted}
 
     def in_order(self, claims: Sequence[str]) -> "Calibration":
         """With the claims in this order; one that is not named any more is left out."""
@@ -194,8 +199,8 @@ def joined(earlier: Calibration, later: Calibration) -> Calibration:
     alike = ("planted",) if planted_alone else ("models", "architectures", "untrained", "seeds", "planted", "texts")
     for name in (*alike, "tokens", "quick"):
         if getattr(earlier.study, name) != getattr(later.study, name):
-            ours, theirs = getattr(earlier.study, name), getattr(later.study, name)
-            raise OutputError(f"the calibrations differ in {name} ({ours} and {theirs}); make both alike.")
+            before, after = getattr(earlier.study, name), getattr(later.study, name)
+            raise OutputError(f"the calibrations differ in {name} ({before} and {after}); make both alike.")
     known = earlier.texts.keys() & later.texts.keys() if not planted_alone else set()
     if other := sorted(name for name in known if earlier.texts[name] != later.texts[name]):
         raise OutputError(

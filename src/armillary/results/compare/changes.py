@@ -78,14 +78,14 @@ def loss_change(a: Survey, b: Survey) -> LossChange | None:
     bits = 1 / math.log(2)
     if same and len(before.nats) == len(after.nats):
         return _paired("bits per byte", before, after, before.bytes, bits)
-    ours, theirs = (ratio([x * bits for x in side.nats], side.bytes) for side in (before, after))
-    return LossChange("bits per byte", ours, theirs, Change(ours, theirs).difference, False)
+    rate_a, rate_b = (ratio([x * bits for x in side.nats], side.bytes) for side in (before, after))
+    return LossChange("bits per byte", rate_a, rate_b, Change(rate_a, rate_b).difference, False)
 
 
 def _paired(unit: str, a: TextLoss, b: TextLoss, size: Sequence[float], scale: float) -> LossChange:
-    ours, theirs = (ratio([x * scale for x in side.nats], size) for side in (a, b))
+    rate_a, rate_b = (ratio([x * scale for x in side.nats], size) for side in (a, b))
     gap = ratio([(y - x) * scale for x, y in zip(a.nats, b.nats, strict=True)], size)
-    return LossChange(unit, ours, theirs, gap, True)
+    return LossChange(unit, rate_a, rate_b, gap, True)
 
 
 def largest(pairs: Sequence[Pair], documents: int, most: int = 10) -> tuple[Shift, ...]:

@@ -113,6 +113,8 @@ def _unlike(a: Finding, b: Finding) -> list[str]:
         notes.append(f"A measured {a.statistic.name!r}, B {b.statistic.name!r}: the numbers are not compared")
     elif a.statistic.unit != b.statistic.unit:
         notes.append(f"A is in {a.statistic.unit!r}, B in {b.statistic.unit!r}: the numbers are not compared")
+    if a.claim.same_rule(b.claim.rule_digest) or b.claim.same_rule(a.claim.rule_digest):
+        return notes
     if a.claim.rule != b.claim.rule and a.claim.rule and b.claim.rule:
         notes.append("the rules differ, so the verdicts were not decided by the same rule")
     if a.claim.definition != b.claim.definition and a.claim.definition and b.claim.definition:

@@ -74,17 +74,17 @@ def survey_notes(a: Survey, b: Survey) -> tuple[str, ...]:
     moved = [key for key, value in a.thresholds.items() if b.thresholds.get(key, value) != value]
     if moved:
         notes.append(f"verdicts were decided with other thresholds: {', '.join(moved)}")
-    ours, others = a.provenance, b.provenance
+    record_a, record_b = a.provenance, b.provenance
     for what, first, second in (
-        ("rules", ours.rules_version or "not recorded", others.rules_version or "not recorded"),
-        ("seeds", ours.seed, others.seed),
-        ("dtypes", ours.dtype, others.dtype),
-        ("devices", ours.device, others.device),
+        ("rules", record_a.rules_version or "not recorded", record_b.rules_version or "not recorded"),
+        ("seeds", record_a.seed, record_b.seed),
+        ("dtypes", record_a.dtype, record_b.dtype),
+        ("devices", record_a.device, record_b.device),
     ):
         if first != second:
             notes.append(f"the {what} differ: {first} and {second}")
-    if ours.versions != others.versions:
-        notes.append(f"the versions differ: {_versions(ours.versions, others.versions)}")
+    if record_a.versions != record_b.versions:
+        notes.append(f"the versions differ: {_versions(record_a.versions, record_b.versions)}")
     for side, mine, other in (("A", a, b), ("B", b, a)):
         only = [finding.id for finding in mine if finding.id not in {f.id for f in other}]
         if only:

@@ -23,10 +23,18 @@ WRITTEN: list[Path] = []
 """What this process has written so far, for whoever must say so when it is interrupted."""
 
 
-def read_bytes(path: Path) -> bytes:
-    """A regular file's bytes; of a pipe, a device or a file of /proc, which may never end, an `OSError`."""
+# Records and tables are smaller by far. A file with a hole is as large as somebody says, and needs no space on disk.
+LARGEST = 1 << 29
+
+
+def read_bytes(path: Path, most: int | None = LARGEST) -> bytes:
+    """A regular file's bytes; of a pipe, a device or a file of /proc, which may never end, an `OSError`. So of a file
+    above `most` bytes."""
     check_regular(path)
-    return path.read_bytes() if os.stat(path).st_size else b""
+    size = os.stat(path).st_size
+    if most is not None and size > most:
+        raise OSError(errno.EFBIG, f"it has {size / 2**30:.1f} GiB, more than any such file", str(path))
+    return path.read_bytes() if size else b""
 
 
 def check_regular(path: str | os.PathLike[str]) -> None:
@@ -94,16 +102,17 @@ def sha256(content: str | bytes) -> str:
 
 def stage(target: Path, content: str | bytes) -> Path:
     """The content on disk under a temporary name beside its target."""
-    target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
-    try:
-        with part.open("xb") as stream:
-            stream.write(content.encode(*CODEC) if isinstance(content, str) else content)
-            stream.flush()
-            os.fsync(stream.fileno())
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
+    with not_left_empty(target.parent):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with part.open("xb") as stream:
+                stream.write(content.encode(*CODEC) if isinstance(content, str) else content)
+                stream.flush()
+                os.fsync(stream.fileno())
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
     return part
 
 

@@ -16,6 +16,7 @@ from armillary.results.claim import (
     Claim,
     Finding,
     Part,
+    Rewording,
     RuleChange,
     Why,
 )
@@ -29,7 +30,8 @@ from armillary.results.statistic import Control, Statistic
 from armillary.results.survey_facts import LawCheck, ModelFacts, Plan, Provenance, TextFacts, TextLoss, Times
 from armillary.results.table import Table
 
-CLAIM_WORDS = tuple(key for key in Claim.__dataclass_fields__ if key not in ("changes", "kind"))
+_LATER = ("changes", "kind", "question", "rewordings")
+CLAIM_WORDS = tuple(key for key in Claim.__dataclass_fields__ if key not in _LATER)
 QUOTED = 3
 """Since this schema, cells that begin like formulas are written as text."""
 
@@ -117,6 +119,8 @@ _CLAIM = _both(
         {
             "kind": s.one_of(KINDS, f"one of {', '.join(KINDS)}"),
             "changes": s.listed(s.record({"date": s.text, "reason": s.text})),
+            "question": s.text,
+            "rewordings": s.listed(s.record({"date": s.text, "before": s.text, "changes": s.whole(0)})),
             "why": _WHY,
             "parts": s.listed(_PART),
             "of_text": s.flag,
@@ -173,8 +177,13 @@ def check_survey(record: Mapping[str, Any]) -> None:
 
 def finding_from(record: Mapping[str, Any], find: Callable[[str], Path], version: int = QUOTED) -> Finding:
     """`find` says where a table of this name is."""
-    changes = tuple(RuleChange(**entry) for entry in record.get("changes", ()))
-    claim = Claim(**{key: record[key] for key in CLAIM_WORDS}, kind=record.get("kind", "behaviour"), changes=changes)
+    claim = Claim(
+        **{key: record[key] for key in CLAIM_WORDS},
+        kind=record.get("kind", "behaviour"),
+        changes=tuple(RuleChange(**entry) for entry in record.get("changes", ())),
+        question=record.get("question", ""),
+        rewordings=tuple(Rewording(**entry) for entry in record.get("rewordings", ())),
+    )
 
     def table(columns: Sequence[Mapping[str, Any]], name: str) -> Table:
         return _table(columns, find(file_name(name)), record["sha256"][file_name(name)], version >= QUOTED)

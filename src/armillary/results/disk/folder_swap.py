@@ -77,6 +77,17 @@ def listed(folder: Path) -> dict[str, str]:
     return files
 
 
+def check_own(folder: Path) -> None:
+    """Refuse a folder whose manifest is that of something else, such as a study of the laboratory: it would be lost."""
+    path = folder / MANIFEST
+    try:
+        record = strict_json(read_bytes(path))
+    except (OSError, ValueError):
+        return  # one that is damaged is replaced
+    if isinstance(record, dict) and record and "files" not in record:
+        raise OutputError(f"{path} belongs to something else than a survey; choose another folder.")
+
+
 def changed(folder: Path) -> list[str]:
     """Files of the folder's result that are missing, or are not those that were written with its manifest."""
     find, wrong = there(folder), []
@@ -169,10 +180,10 @@ def _journal(folder: Path) -> dict[str, Any]:
     try:
         record = strict_json(read_bytes(folder / JOURNAL))
         names = [*record["files"], *record["gone"]]
-        ours = all(NAME.fullmatch(name) for name in names) and all(map(PART.fullmatch, record["files"].values()))
+        known = all(NAME.fullmatch(name) for name in names) and all(map(PART.fullmatch, record["files"].values()))
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return {}
-    return dict(record) if ours else {}
+    return dict(record) if known else {}
 
 
 def _before(folder: Path) -> list[str]:

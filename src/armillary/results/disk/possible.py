@@ -137,9 +137,9 @@ def _against_limits(
 
 def _band(quantity: Mapping[str, Any]) -> Iterator[str]:
     low, high = (_flat(quantity[end]) for end in ("low", "high"))
-    for one, other in zip(low, high, strict=False):
-        if one is not None and other is not None and one > other:
-            yield f"has an interval from {one:g} to {other:g}, which is no interval"
+    for lower, upper in zip(low, high, strict=False):
+        if lower is not None and upper is not None and lower > upper:
+            yield f"has an interval from {lower:g} to {upper:g}, which is no interval"
     yield from (f"has the axis {name[:40]!r} twice" for name in _doubled(quantity["axes"]))
 
 

@@ -19,7 +19,7 @@ class Stage:
     matrix: Floats
     centre: Floats
     away: float
-    said: tuple[str, ...]
+    facts: tuple[str, ...]
     """Its numbers, in a few short lines."""
     turned: tuple[float, ...] = ()
     """The two angles between its plane and the previous stage's, in degrees; none between different spaces."""

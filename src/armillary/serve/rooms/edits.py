@@ -52,23 +52,23 @@ def chosen(anatomy: "Anatomy", ask: Ask) -> tuple[list["Edit"], str]:
 
     layer, head = ask["layer"], ask["head"]
     edits: list[Any] = []
-    said = []
+    labels = []
     if ask["off"]:
         edits.append(Silence(layer, (head,)))
-        said.append(f"L{layer}H{head} off")
+        labels.append(f"L{layer}H{head} off")
     if ask["shuffle"]:
         order = (within if ask["shuffle"] == "within" else across)(anatomy.n_heads, anatomy.k, 0)
         edits.append(Shuffle(layer, order))
-        said.append(f"axes of L{layer} shuffled {ask['shuffle']} heads")
+        labels.append(f"axes of L{layer} shuffled {ask['shuffle']} heads")
     if ask["freeze"]:
         edits.append(Freeze(ask["freeze"], _scale(anatomy, ask["freeze"], ask["sentence"])))
-        said.append(f"{ask['freeze']} frozen")
+        labels.append(f"{ask['freeze']} frozen")
     if ask["factor"] != 1:
         edits.append(Scale(layer, ask["factor"]))
-        said.append(f"stream after L{layer} × {ask['factor']:g}")
+        labels.append(f"stream after L{layer} × {ask['factor']:g}")
     if not edits:
         raise ArmillaryError("nothing is edited; switch a head off, shuffle, freeze or scale.")
-    what = ", ".join(said)
+    what = ", ".join(labels)
     return edits, what[0].upper() + what[1:]
 
 

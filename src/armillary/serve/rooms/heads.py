@@ -74,14 +74,14 @@ def _facts(table: "Table", name: str, notes: Sequence[str]) -> str:
     if row is None:
         raise ArmillaryError(f"there is no head {name} in this model.")
     role = str(row.get("role") or "")
-    said = f"{name}: its role is ‘{role}’" if role else f"{name} has no role that the atlas knows"
+    summary = f"{name}: its role is ‘{role}’" if role else f"{name} has no role that the atlas knows"
     facts: list[tuple[str, list[str]]] = [
         (c.name, [f"{show_cell(row[c.name], c.name)} · {c.meaning}"])
         for c in table.columns
         if c.name not in ("layer", "head", "role") and row[c.name] is not None
     ]
     listed = terms(*facts, ("note", list(notes)))
-    return f"<details><summary>{html_text(said)}; all its numbers</summary>{listed}</details>"
+    return f"<details><summary>{html_text(summary)}; all its numbers</summary>{listed}</details>"
 
 
 def head(opened: Opened, ask: Ask) -> Sequence[Block]:

@@ -23,13 +23,15 @@ def study(library: Library, ask: Ask) -> Sequence[Block]:
 
     if not library.studies:
         return [html_block(_shipped(), "No study was given; these are the verdicts that come with the package")]
-    found = _chosen(library, ask["study"])
-    csv = table_csv(study_table(found))
-    arms = {**html_block(arms_html(found), "Arms"), "kind": "ledger"}
+    outcome = _chosen(library, ask["study"])
+    csv = table_csv(study_table(outcome))
+    arms = {**html_block(arms_html(outcome), "Arms"), "kind": "ledger"}
     return [
         choices_block("study", [(name, name) for name in library.studies]),
-        figure_block(study_figure(found, ask["narrow"]), f"study-{found.name}", headline(found), caption(found), csv),
-        html_block(verdicts_html(found)),
+        figure_block(
+            study_figure(outcome, ask["narrow"]), f"study-{outcome.name}", headline(outcome), caption(outcome), csv
+        ),
+        html_block(verdicts_html(outcome)),
         arms,
     ]
 

@@ -25,8 +25,8 @@ def path(opened: Opened, ask: Ask) -> Sequence[Block]:
 
     opened.progress("following the words", 0, 0)
     word = ask["position"] or None
-    made = trajectory(opened.anatomy, ask["sentence"], ask["projection"], ask["sublayers"], word=word)
-    return [travel_block(made)]
+    travel = trajectory(opened.anatomy, ask["sentence"], ask["projection"], ask["sublayers"], word=word)
+    return [travel_block(travel)]
 
 
 def plain_path(opened: Opened, ask: Ask) -> Sequence[Block]:

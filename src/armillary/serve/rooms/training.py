@@ -16,7 +16,7 @@ def curves(library: Library, ask: Ask) -> Sequence[Block]:
     from armillary.views.figures.lab.training import training_caption, training_csv, training_figure, training_headline
 
     name, looks = _chosen(library, ask["training"])
-    choices = choices_block("training", [(one, one) for one in library.trainings])
+    choices = choices_block("training", [(training, training) for training in library.trainings])
     figure = training_figure(looks, name, ask["narrow"])
     return [
         choices,

@@ -11,7 +11,7 @@ from armillary.anatomy import Anatomy
 from armillary.anatomy.read import read
 from armillary.flow.tokens import Corpus
 from armillary.probes.sphere.symmetry.rotations import rotation
-from armillary.specimens.models.blank import blank_gpt2
+from armillary.specimens.models.blank_gpt2 import blank_gpt2
 from armillary.specimens.models.draws import generator, normal, number
 from armillary.specimens.models.texts import corpus, documents_of, written
 
@@ -72,7 +72,7 @@ def cycling(
 ) -> tuple[Anatomy, Corpus]:
     """Words on steep axes, or others; every sublayer writes y through `write` [d, d], or its layer's, attention from
     the token itself."""
-    identity, none = torch.eye(WIDE), torch.zeros(WIDE, 2 * WIDE)
+    identity, zeros = torch.eye(WIDE), torch.zeros(WIDE, 2 * WIDE)
 
     def writing(layer: int) -> Tensor:
         return QUIET * (write if isinstance(write, Tensor) else write(layer))
@@ -82,7 +82,7 @@ def cycling(
 
     def feed_forward(layer: int) -> tuple[Tensor, Tensor]:
         # gelu(a) − gelu(−a) = a.
-        return torch.cat((identity, -identity, none), 1), torch.cat((writing(layer), -writing(layer), none.T))
+        return torch.cat((identity, -identity, zeros), 1), torch.cat((writing(layer), -writing(layer), zeros.T))
 
     words = normal(400, WIDE, stream=1, seed=seed) * STEEP if words is None else words
     anatomy = assembled(words, attention=attention, feed_forward=feed_forward, gains=gain, seed=seed)

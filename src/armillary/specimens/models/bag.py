@@ -7,7 +7,7 @@ from torch import Tensor
 
 from armillary.anatomy import Anatomy
 from armillary.anatomy.read import read
-from armillary.specimens.models.blank import blank_gpt2
+from armillary.specimens.models.blank_gpt2 import blank_gpt2
 from armillary.specimens.models.draws import normal
 
 D, VOCABULARY, CONTEXT = 32, 1500, 64
@@ -60,11 +60,13 @@ def attentive(
     """A bag whose layers attend by the given matrices [d, d], heads side by side; they write only if told to."""
     model: Any = bag(embedding, heads=heads).model
     d = embedding.shape[1]
-    nothing, none = torch.zeros(d, d), torch.zeros(d)
+    nothing, zeros = torch.zeros(d, d), torch.zeros(d)
     with torch.no_grad():
         for block in model.transformer.h:
             block.attn.c_attn.weight.copy_(torch.cat((W_Q, W_K, nothing if W_V is None else W_V), 1))
-            block.attn.c_attn.bias.copy_(torch.cat((none if b_Q is None else b_Q, none if b_K is None else b_K, none)))
+            block.attn.c_attn.bias.copy_(
+                torch.cat((zeros if b_Q is None else b_Q, zeros if b_K is None else b_K, zeros))
+            )
             block.attn.c_proj.weight.copy_(nothing if W_O is None else W_O)
     return read(model, "planted")
 

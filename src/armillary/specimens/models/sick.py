@@ -34,6 +34,13 @@ def _uniform_heads(model: Any) -> None:
         block.attn.c_attn.bias[: 2 * d] = 0
 
 
+def _uniform_head(model: Any) -> None:
+    k = model.config.n_embd // model.config.n_head
+    queries = model.transformer.h[LAYER].attn.c_attn
+    queries.weight[:, HEAD * k : (HEAD + 1) * k] = 0
+    queries.bias[HEAD * k : (HEAD + 1) * k] = 0
+
+
 def _sharp_head(model: Any) -> None:
     k = model.config.n_embd // model.config.n_head
     model.transformer.h[LAYER].attn.c_attn.weight[:, HEAD * k : (HEAD + 1) * k] *= 1000
@@ -41,6 +48,10 @@ def _sharp_head(model: Any) -> None:
 
 def _large_weight(model: Any) -> None:
     model.transformer.h[LAYER].mlp.c_proj.weight[UNIT, 3] = 2e4
+
+
+def _unusual_weight(model: Any) -> None:
+    model.transformer.h[LAYER].mlp.c_proj.weight[UNIT, 3] = 50
 
 
 def _infinite_in_half(model: Any) -> None:
@@ -73,18 +84,25 @@ def _blind_axes(model: Any) -> None:
     gain[: len(gain) // 4] = 0
 
 
+def _blind_norm(model: Any) -> None:
+    model.transformer.h[LAYER].ln_1.weight.zero_()
+
+
 INJURIES: Mapping[str, Callable[[Any], None]] = {
     "a dead unit": _dead_unit,
     "a duplicated unit": _double_unit,
     "a silent head": _silent_head,
     "uniform heads": _uniform_heads,
+    "a uniform head": _uniform_head,
     "a head on one token": _sharp_head,
     "a large weight": _large_weight,
+    "an unusual weight": _unusual_weight,
     "a weight beyond float16": _infinite_in_half,
     "a weight that is NaN": _broken_weight,
     "duplicate embeddings": _double_embeddings,
     "rank collapse": _collapse,
     "axes that a norm hides": _blind_axes,
+    "a norm that hides all axes": _blind_norm,
 }
 
 

@@ -17,7 +17,9 @@ def loss_text(change: LossChange | None) -> str:
         return NO_LOSS
     gap = change.difference
     both = f"from {number(change.a.value)} to {number(change.b.value)} {change.unit}"
-    if gap.is_interval and gap.low <= 0 <= gap.high:
+    if change.paired and gap.value == 0 and (gap.low == gap.high == 0 or not gap.is_interval):
+        words = f"The loss is the same in every document: {number(change.a.value)} {change.unit}"
+    elif gap.is_interval and gap.low <= 0 <= gap.high:
         words = f"The loss is not distinguished: {both}, B minus A {interval_of(gap)}"
     else:
         words = f"The loss {'rose' if gap.value > 0 else 'fell'} {both}: B minus A {interval_of(gap)}"
@@ -52,8 +54,10 @@ def _meaning(pair: Pair, tally: Tally) -> str:
     place = f" of {tally.table}" if tally.table else ""
     table = pair.b.more_tables.get(tally.table) if tally.table else pair.b.table
     meanings = {column.name: column.meaning for column in table.columns} if table is not None else {}
-    said = meanings.get(tally.column, "")
-    return f"{said} (column {tally.column}{place})" if said and said != tally.column else f"{tally.column}{place}"
+    meaning = meanings.get(tally.column, "")
+    return (
+        f"{meaning} (column {tally.column}{place})" if meaning and meaning != tally.column else f"{tally.column}{place}"
+    )
 
 
 def _verdicts(pair: Pair) -> str:

@@ -37,7 +37,7 @@ from armillary.views.compare.comparison import (
 from armillary.views.figures.figure import drawn, figure
 from armillary.views.page import quantities_csv
 from armillary.views.report.claims import article, settings, terms
-from armillary.views.report.ledger import Chip, LedgerRow, ledger_section, link, told
+from armillary.views.report.ledger import Chip, LedgerRow, expandable, ledger_section, link
 from armillary.views.report.notebook import table_html, verdict_html
 from armillary.views.report.payload import ClaimData, bare, changed, thinned
 from armillary.views.report.report import assembled, masthead
@@ -104,7 +104,7 @@ def _row(pair: Pair, names: tuple[str, str]) -> LedgerRow:
         f"<b class='value'>{moved}</b>{unit}<br><span class='soft'>{e(pair.b.statistic.name)}</span>",
         strip_html(against(pair, names[0]), keys=False)
         + f"<span class='soft'>{SIGNS[pair.outcome]} {_briefly(pair)}</span>",
-        told(f"{'; '.join(first)}.", f"{'; '.join(changes)}."),
+        expandable(f"{'; '.join(first)}.", f"{'; '.join(changes)}."),
     )
     # Changed verdicts first, then as in the ledger of one survey; numbers sort by their difference.
     verdict = VERDICTS.index(pair.b.verdict) + (0 if pair.is_verdict_changed else len(VERDICTS))
@@ -139,7 +139,7 @@ def _article(pair: Pair, index: int, part: ClaimData) -> str:
         ("difference", [difference(pair)]),
         ("rows", [tally_text(pair, tally) for tally in pair.tallies if tally.with_interval]),
         ("controls", controls),
-        ("rule", [pair.claim.rule]),
+        ("rule", pair.claim.rule.split("\n")),
         ("caveats", pair.notes),
     )
     how = terms(("A", [pair.a.reading]), ("B", [pair.b.reading]))
@@ -275,9 +275,9 @@ def _sides(comparison: Comparison) -> str:
     columns = (Column("", ""), Column("A", comparison.names[0]), Column("B", comparison.names[1]), Column("alike", ""))
     groups = []
     for name in ("model", "text", "provenance", "thresholds"):
-        ours: list[Mapping[str, str]] = [settings(_record(s, name)) for s in (comparison.a, comparison.b)]
-        keys = [key for key in {**ours[0], **ours[1]} if key != "notes"]
-        rows = [(key, ours[0].get(key, "–"), ours[1].get(key, "–")) for key in keys]
+        records: list[Mapping[str, str]] = [settings(_record(s, name)) for s in (comparison.a, comparison.b)]
+        keys = [key for key in {**records[0], **records[1]} if key != "notes"]
+        rows = [(key, records[0].get(key, "–"), records[1].get(key, "–")) for key in keys]
         if name == "thresholds":
             rows = [row for row in rows if row[1] != row[2]]
         if rows:

@@ -11,11 +11,11 @@ from armillary.results.numbers import count, interval_of
 from armillary.results.survey import Survey
 from armillary.results.table import Column, Table
 from armillary.views.page import SAVE_AS
-from armillary.views.report.ledger import Chip, LedgerRow, ledger_section, link, told
+from armillary.views.report.ledger import Chip, LedgerRow, expandable, ledger_section, link
 from armillary.views.report.notebook import decided_html, mark_html, table_html, verdict_html
 from armillary.views.report.payload import ClaimData
 from armillary.views.report.strip import strip_html
-from armillary.views.text.glossary import PLAIN, explained
+from armillary.views.text.glossary import explained
 from armillary.views.text.quoting import html_text as e
 from armillary.views.text.strip_scale import comparison
 from armillary.views.text.summary import (
@@ -61,7 +61,7 @@ def _row(finding: Finding) -> LedgerRow:
         f"<b>{link(finding.id)}</b><br><span class='soft'>{explained(e(finding.claim.statement))}</span>",
         f"<b class='value'>{interval_of(statistic)}</b>{unit}<br><span class='soft'>{name}</span>",
         strip_html(finding),
-        e(finding.reading) if finding.verdict == "failed" else told(finding.headline, finding.reading),
+        e(finding.reading) if finding.verdict == "failed" else expandable(finding.headline, finding.reading),
     )
     against_key = "" if control is None else _key(control.value)
     keys = (VERDICTS.index(finding.verdict), finding.id, _key(statistic.value), against_key, finding.reading)
@@ -123,7 +123,7 @@ def _facts(finding: Finding) -> str:
     claim = finding.claim
     return (
         terms(
-            ("asked", [PLAIN[claim.id]] if claim.id in PLAIN else []),
+            ("asked", [claim.question]),
             ("parts", part_lines(finding)),
             ("claim", [claim.statement]),
             ("kind", [kind_text(claim)]),
@@ -131,14 +131,14 @@ def _facts(finding: Finding) -> str:
             ("measured", [measured(finding)]),
             ("control", controls(finding)),
             ("limits", limit_lines(finding)),
-            ("rule", [claim.rule]),
+            ("rule", claim.rule.split("\n")),
             ("rule changed", changed_rules(claim)),
             ("caveats", finding.notes),
         )
         + "<details class='how'><summary>How it was measured</summary>"
         + terms(
-            ("definition", [claim.definition]),
-            ("control", [claim.control]),
+            ("definition", claim.definition.split("\n")),
+            ("control", claim.control.split("\n")),
             ("source", [claim.source, *sources(claim)]),
         )
         + "</details>"

@@ -91,7 +91,7 @@ def _row(row: LedgerRow) -> str:
     return f'<tr {named} data-kind="{e(row.kind)}" data-nature="{e(row.nature)}"{keys}>{cells}</tr>'
 
 
-def told(sentence: str, whole: str) -> str:
+def expandable(sentence: str, whole: str) -> str:
     """A sentence that stands by itself, and the whole text, which 'full text' shows instead; nothing is cut."""
     brief, full = explained(e(sentence)), explained(e(whole))
     return f"<span class='told'>{brief}</span><span class='more'>{full}</span>" if whole else brief

@@ -84,12 +84,12 @@ def changed(wide: Mapping[str, Any], narrow: Mapping[str, Any]) -> dict[str, Any
     >>> changed({"layout": {}, "data": [{"x": [1, 2], "xaxis": "x"}]}, {"layout": {}, "data": [{"x": [1, 2]}]})
     {'layout': {}, 'data': [{'xaxis': None}]}
     """
-    ours, theirs = narrow["data"], wide["data"]
-    if len(ours) != len(theirs):
-        return {"layout": narrow["layout"], "data": ours, "whole": True}
+    narrow_traces, wide_traces = narrow["data"], wide["data"]
+    if len(narrow_traces) != len(wide_traces):
+        return {"layout": narrow["layout"], "data": narrow_traces, "whole": True}
     traces = [
         {key: a.get(key) for key in [*a, *(key for key in b if key not in a)] if a.get(key) != b.get(key)}
-        for a, b in zip(ours, theirs, strict=True)
+        for a, b in zip(narrow_traces, wide_traces, strict=True)
     ]
     return {"layout": narrow["layout"], "data": traces}
 
@@ -220,9 +220,9 @@ def fair_share(sizes: Sequence[float], room: float) -> float:
 def _size(table: Table) -> float:
     """About how many bytes a table takes, estimated from some of its rows."""
     step = max(1, len(table.rows) // _SAMPLE)
-    some = table.rows[::step]
-    record = _table_record("", Table(table.columns, some), "", len(some))
-    return len(_json(record).encode()) * len(table.rows) / max(1, len(some))
+    sample = table.rows[::step]
+    record = _table_record("", Table(table.columns, sample), "", len(sample))
+    return len(_json(record).encode()) * len(table.rows) / max(1, len(sample))
 
 
 def _table_record(name: str, table: Table, file: str, limit: int) -> dict[str, Any]:

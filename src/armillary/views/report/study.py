@@ -62,16 +62,17 @@ def study_page(study: StudyOutcome) -> str:
 def verdicts_html(study: StudyOutcome) -> str:
     """The claims that the study decides."""
     statements = {claim.id: claim.claim for claim in LAB_CLAIMS}
-    lines = []
+    articles = []
     for name, decision in study.verdicts().items():
         claim = statements[name]
-        rule = f"<details class='how'><summary>Rule</summary><p class='prose'>{e(claim.rule)}</p></details>"
-        lines.append(
+        lines = "<br>".join(map(e, claim.rule.split("\n")))
+        rule = f"<details class='how'><summary>Rule</summary><p class='prose'>{lines}</p></details>"
+        articles.append(
             f"<article id='{e(name)}'><h3>{mark_html(decision.verdict)} {e(name)} is {decision.verdict}</h3>"
             f"<p class='kind'>{e(claim.statement)}</p><p class='reading prose'>{e(decision.reading)}</p>{rule}"
             "</article>"
         )
-    return "".join(lines)
+    return "".join(articles)
 
 
 def _sign(outcome: str) -> str:

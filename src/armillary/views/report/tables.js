@@ -27,13 +27,27 @@ function mark(buttons, sort) {
   });
 }
 
+function pieces(element) {
+  const walker = document.createTreeWalker(element, NodeFilter.SHOW_TEXT), found = [];
+  while (walker.nextNode()) found.push(walker.currentNode.data);
+  return found;
+}
+
+// Whether a text holds a word. One or two letters ('OV', 'k') are in nearly every text: where some text has them as a
+// word, texts that have them within a word ('over') do not count.
+function holding(word, texts) {
+  const alone = /^\p{L}{1,2}$/u.test(word) && new RegExp(`(^|\\P{L})${word}(\\P{L}|$)`, "u");
+  return alone && texts.some(text => alone.test(text)) ? text => alone.test(text) : text => text.includes(word);
+}
+
 // ---- the ledger ---------------------------------------------------------------------------------------
 
 function ledger(table) {
   const area = table.closest("section") ?? document;
   const rows = all("tbody tr[data-id]", table), bodies = all("tbody[data-chapter]", table);
+  // Once as a reader sees it, and once with spaces where one element ends and the next begins.
   const homes = rows.map(row => row.parentElement), words = rows.map(row =>
-    `${row.textContent} ${row.dataset.words ?? ""}`.toLowerCase());
+    `${row.textContent} ${row.dataset.words ?? ""} ${pieces(row).join(" ")}`.toLowerCase());
   const buttons = all("th button", table), chips = all(".chip", area), one = id => document.getElementById(id);
   const together = table.querySelector("tbody.all"), pressed = chip => chip.getAttribute("aria-pressed") === "true";
   let sort = {column: null};
@@ -52,10 +66,10 @@ function ledger(table) {
   function filter() {
     const kinds = chips.filter(pressed).map(chip => chip.value);
     const chapter = one("chapter")?.value ?? "", nature = one("nature")?.value ?? "";
-    const word = one("find").value.trim().toLowerCase();
+    const holds = holding(one("find").value.trim().toLowerCase(), words);
     let left = 0;
     rows.forEach((row, i) => {
-      const fits = (!kinds.length || kinds.includes(row.dataset.kind)) && words[i].includes(word)
+      const fits = (!kinds.length || kinds.includes(row.dataset.kind)) && holds(words[i])
         && (chapter === "" || homes[i] === bodies[chapter]) && (nature === "" || row.dataset.nature === nature);
       row.hidden = !fits;
       left += fits;

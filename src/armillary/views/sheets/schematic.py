@@ -83,7 +83,7 @@ def _panel(stage: Stage, before: Stage | None, scale: float) -> tuple[str, float
     parts += _axes(stage, x, y, scale)
     parts.append(_bar(scale, y + HALF + 30))
     at = y + HALF + 54
-    for text in stage.said:
+    for text in stage.facts:
         for line in lines(text, 12.5, PANEL):
             parts.append(_text(line, 0, at, 12.5, "soft"))
             at += 16

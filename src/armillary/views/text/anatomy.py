@@ -18,7 +18,7 @@ def anatomy_text(facts: Mapping[str, Any]) -> str:
         f"  attention  {', '.join(_attention(facts))}",
         f"  positions  {_positions(facts)}",
         f"  feed-forward {_feed_forward(facts)}",
-        f"  embedding  {'tied to' if facts['tied'] else 'apart from'} the unembedding"
+        f"  embedding  {_unembedding(facts)}"
         + (f", logits capped at {facts['logit_softcap']:g}" if facts["logit_softcap"] else ""),
         "  weights    " + "  ".join(f"{name} {shape}" for name, shape in facts["shapes"].items()),
     ]
@@ -30,6 +30,12 @@ def anatomy_text(facts: Mapping[str, Any]) -> str:
             f"  config.json keys that Hugging Face's class ignores: {show_text(', '.join(facts['config_ignored']))}"
         )
     return "\n".join([*lines, "", *_norms(facts), "", *_sites(facts), "", *_laws(facts)])
+
+
+def _unembedding(facts: Mapping[str, Any]) -> str:
+    if not facts["unembedding"]:
+        return "without an unembedding: no claim about logits applies"
+    return f"{'tied to' if facts['tied'] else 'apart from'} the unembedding"
 
 
 def _feed_forward(facts: Mapping[str, Any]) -> str:

@@ -29,6 +29,7 @@ TERMS = {
     "logit lens": "what the model would predict if it stopped at this layer",
     "participation ratio": "how many axes the variance is spread over: (Σλ)² / Σλ²",
     "nats": "natural units of information: a loss of 1 nat is a factor e of probability",
+    "Benjamini–Hochberg": "a correction for many tests: the expected share of false ones among those that pass",
     "AUC": "how often a score ranks a true pair above a false one: 0.5 by chance, 1 always",
 }
 SYNONYMS = {
@@ -54,20 +55,6 @@ SYNONYMS = {
     "context length": ("stability.positions", "stability.drift", "stability.prefix"),
     "hallucination": ("manifold.errors", "stability.generation"),
 }
-PLAIN = {
-    "stability.reprojection": "Turn a token's vector a little at the start. Does the turn shrink or grow on its way "
-    "through the blocks, and is it the norms that hold it back? To see that, norms are made to divide by a fixed "
-    "length instead of the token's own.",
-    "rank.nullspace": "A head looks through a narrow matrix, so it is blind to most directions. Does that matter: are "
-    "there tokens that it cannot see at all, and does it then attend to everything alike?",
-    "ffn.select": "The activation makes most hidden values almost zero. Are those that it throws away worth less for "
-    "the next word than those that it keeps, and does it choose anew for every word?",
-    "heads.axes": "Shuffle the axes of what heads read or write, once within each head and once across heads. If "
-    "crossing costs much more, the borders between heads matter.",
-    "vo.subjects": "Every head writes some words most strongly. Are these words alike (do they have a subject), more "
-    "than by chance, and more so in later layers?",
-}
-"""What is asked, for claims whose readings are dense."""
 # A site is a term also with its layer before it: L3.ln1.
 _ANY = re.compile(
     r"(?<![\w.])(?:L\d+\.)?(" + "|".join(sorted(map(re.escape, TERMS), key=len, reverse=True)) + r")(?!\w)"

@@ -1,6 +1,7 @@
 """The ledger in a terminal: a row per claim, in a brief, a standard and a full form."""
 
 from collections.abc import Sequence
+from math import isnan
 from pathlib import Path
 from typing import Literal
 
@@ -83,11 +84,12 @@ class GrowingLedger:
     def _row(self, finding: Finding) -> Sequence[Text]:
         if self._form == "full":
             return [Text(), *finding_lines(finding, self._width)]
-        line = _numbers(finding, self._id_width, self._width)
+        line, *more = _numbers(finding, self._id_width, self._width)
         if self._form == "brief":
-            return [line]
-        # Of a claim that failed, what its probe raised.
-        text = Text(show_text(finding.reading if finding.verdict == "failed" else finding.headline), "bold")
+            return [line, *more]
+        # Where nothing was measured, only the reading says what is missing, or what the probe raised.
+        empty = isnan(finding.statistic.value) and not finding.quantities
+        text = Text(show_text(finding.reading if empty else finding.headline), "bold")
         for control in finding.controls[:1]:
             text.append(f" ({_beside(finding, control)})", "not bold dim")
         # What decided comes first; a verdict that was not reached says why.
@@ -97,10 +99,11 @@ class GrowingLedger:
         elif why:
             text = Text(f"{why}: ", "dim").append_text(text)
         name = show_text(finding.statistic.name)
-        if line.cell_len + 2 + cell_len(name) <= self._width:
-            line.append(f"  {name}", "dim")
+        last = (line, *more)[-1]
+        if last.cell_len + 2 + cell_len(name) <= self._width:
+            last.append(f"  {name}", "dim")
         statement = Text(show_text(finding.claim.statement))
-        return [line, *wrapped(statement, self._width, 3), *wrapped(text, self._width, 3)]
+        return [line, *more, *wrapped(statement, self._width, 3), *wrapped(text, self._width, 3)]
 
 
 def _beside(finding: Finding, control: Control) -> str:
@@ -110,15 +113,26 @@ def _beside(finding: Finding, control: Control) -> str:
     return f"{measured}{show_text(control.name)}: {number(control.value)}"
 
 
-def _numbers(finding: Finding, id_width: int, width: int) -> Text:
-    """Mark, id, verdict, kind, and the statistic with its interval; its unit where there is room."""
+# The columns of a value and of its interval, and of a claim's kind, each with the space before it.
+_NUMBERS, _KIND = 28, 11
+
+
+def _numbers(finding: Finding, id_width: int, width: int) -> list[Text]:
+    """Mark, id, verdict, kind, and the statistic with its interval; its unit where there is room.
+
+    Where the screen is too narrow the kind is left out, and the numbers take a line of their own.
+    """
     statistic = finding.statistic
     value, bracket = interval_parts(statistic.value, statistic.low, statistic.high)
-    line = identity(finding, Text(" "), id_width).append(f" {finding.claim.kind:<10}", "dim")
-    line.append(f"  {value:<8} {bracket:<17}", "bold")
-    if statistic.unit and line.cell_len + 1 + cell_len(show_text(statistic.unit)) <= width:
-        line.append(f" {show_text(statistic.unit)}", "dim")
-    return line
+    line = identity(finding, Text(" "), id_width)
+    room = width - line.cell_len - _NUMBERS
+    if room >= _KIND:
+        line.append(f" {finding.claim.kind:<10}", "dim")
+    lines = [line] if room >= 0 else [line, Text(" ")]
+    last = lines[-1].append(f"  {value:<8} {bracket:<17}", "bold")
+    if statistic.unit and last.cell_len + 1 + cell_len(show_text(statistic.unit)) <= width:
+        last.append(f" {show_text(statistic.unit)}", "dim")
+    return lines
 
 
 def _foot(survey: Survey, width: int, folder: str | Path | None) -> list[Text]:

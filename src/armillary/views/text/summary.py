@@ -8,7 +8,6 @@ from armillary.results.claim import CHAPTERS, KINDS, SOURCES, VERDICTS, Claim, F
 from armillary.results.numbers import count, interval_of, number
 from armillary.results.survey import Survey
 from armillary.views.figures.marks import MARKS
-from armillary.views.text.glossary import PLAIN
 from armillary.views.text.quoting import show_text
 from armillary.views.text.strip_scale import compared, comparison
 
@@ -70,7 +69,8 @@ def plan_line(survey: Survey) -> str:
     if plan.experiments:
         parts.append(f"at most {count(round(plan.passes))} over {count(plan.evaluation)} for experiments")
     in_processes = f" in {plan.jobs} processes" if plan.jobs > 1 else ""
-    return " · ".join([*parts, f"about {duration(plan.seconds)}{in_processes}"])
+    time = " ".join(rough_duration(plan.seconds))
+    return " · ".join([*parts, f"about {time}{in_processes}"])
 
 
 def counted(n: int, noun: str) -> str:
@@ -92,6 +92,20 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
     return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def rough_duration(seconds: float) -> tuple[str, str]:
+    """A number and its unit: tens of seconds, minutes, steps of five minutes, halves of an hour.
+
+    >>> rough_duration(41.2), rough_duration(95.0), rough_duration(2124), rough_duration(6000)
+    (('40', 's'), ('2', 'min'), ('35', 'min'), ('1.5', 'h'))
+    """
+    if seconds < 55:
+        return str(10 * max(1, round(seconds / 10))), "s"
+    minutes = max(1, round(seconds / 60))
+    if minutes < 58:
+        return str(minutes if minutes < 10 else 5 * round(minutes / 5)), "min"
+    return f"{round(seconds / 1800) / 2:g}", "h"
 
 
 def law_line(survey: Survey) -> str:
@@ -142,9 +156,9 @@ def part_lines(finding: Finding) -> list[str]:
     lines = []
     for part in finding.parts:
         value = f" [{part.statistic.name}: {interval_of(part.statistic)}]" if part.statistic else ""
-        ours = "" if part.asserted else ", added by Armillary"
+        origin = "" if part.asserted else ", added by Armillary"
         why = f" ({part.why.value})" if part.why else ""
-        lines.append(f"{MARKS[part.verdict]} {part.verdict}{why} · {part.name}{ours}: {part.reading}{value}")
+        lines.append(f"{MARKS[part.verdict]} {part.verdict}{why} · {part.name}{origin}: {part.reading}{value}")
     return lines
 
 
@@ -183,13 +197,13 @@ def fields(finding: Finding) -> list[tuple[str, Sequence[str]]]:
     listed: list[tuple[str, Sequence[str]]] = [
         ("why", [reason(finding)] if reason(finding) else []),
         ("decided" if finding.why is None else "compared", [comparison(finding)] if finding.limits else []),
-        ("asked", [PLAIN[claim.id]] if claim.id in PLAIN else []),
+        ("asked", [claim.question] if claim.question else []),
         ("reading", [finding.reading]),
         ("parts", part_lines(finding)),
         ("statistic", [measured(finding)]),
         ("control" if len(finding.controls) == 1 else "controls", controls(finding)),
         ("limits", limit_lines(finding)),
-        ("rule", [claim.rule]),
+        ("rule", claim.rule.split("\n")),
         ("changed", changed_rules(claim)),
         ("claim", [claim.statement]),
         ("kind", [kind_text(claim)]),

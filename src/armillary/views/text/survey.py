@@ -12,7 +12,6 @@ from armillary.results.claim import Claim, Finding
 from armillary.results.numbers import align, count
 from armillary.results.table import Cell, Table
 from armillary.views.figures.marks import COLOURS, MARKS
-from armillary.views.text.glossary import PLAIN
 from armillary.views.text.quoting import are_numbers, show_cell, show_text
 from armillary.views.text.summary import (
     changed_rules,
@@ -61,10 +60,10 @@ def claim_text(
         ("kind", [kind_text(claim)]),
         ("source", sources(claim)),
         ("package", [package]),
-        ("asked", [PLAIN[claim.id]] if claim.id in PLAIN else []),
-        ("definition", [claim.definition]),
-        ("control", [claim.control]),
-        ("rule", [claim.rule]),
+        ("asked", [claim.question] if claim.question else []),
+        ("definition", claim.definition.split("\n")),
+        ("control", claim.control.split("\n")),
+        ("rule", claim.rule.split("\n")),
         ("changed", changed_rules(claim)),
         ("calibrated", calibrated),
     ]
@@ -145,8 +144,10 @@ def _fields(fields: Sequence[tuple[str, Sequence[str]]], width: int) -> list[Tex
 def table_lines(table: Table, width: int, most: int = _TABLE_ROWS) -> list[Text]:
     """Aligned columns; columns that do not fit the width follow in further blocks, each with the first column."""
     rows = table.rows[:most]
+    # The first column and any other stand beside each other.
+    room = max(16, (width - 6) // 2)
     columns = [
-        column_texts(show_text(column.heading, 28), [row[i] for row in rows], column.name)
+        column_texts(show_text(column.heading, room), [row[i] for row in rows], column.name, room)
         for i, column in enumerate(table.columns)
     ]
     lines, start = [], 1
@@ -167,8 +168,8 @@ def table_lines(table: Table, width: int, most: int = _TABLE_ROWS) -> list[Text]
     return lines
 
 
-def column_texts(head: str, cells: Sequence[Cell], name: str) -> list[str]:
-    body = [show_cell(cell, name, 32) for cell in cells]
+def column_texts(head: str, cells: Sequence[Cell], name: str, limit: int = 32) -> list[str]:
+    body = [show_cell(cell, name, limit) for cell in cells]
     numeric = are_numbers(cells)
     column = [head, *(align(body) if numeric else body)]
     size = max(map(cell_len, column))

@@ -241,9 +241,9 @@ def _share(evidence: StudyEvidence, floor: str, norm: str, top: str) -> tuple[fl
     losses = [values(evidence.rows, arm, lambda row: row["loss"]) for arm in (floor, norm, top)]
     shares = []
     for seed in sorted(set.intersection(*(set(by_seed) for by_seed in losses))):
-        low, ours, best = (by_seed[seed] for by_seed in losses)
-        if low is not None and ours is not None and best is not None and low != best:
-            shares.append((low - ours) / (low - best))
+        low, loss, best = (by_seed[seed] for by_seed in losses)
+        if low is not None and loss is not None and best is not None and low != best:
+            shares.append((low - loss) / (low - best))
     if len(shares) < LEAST:
         return math.nan, math.nan, math.nan
     mean, error = float(np.mean(shares)), float(np.std(shares, ddof=1)) / math.sqrt(len(shares))

@@ -17,12 +17,17 @@ from armillary.lab.study.design import EFFECT
 from armillary.results.claim import Claim, RuleChange
 
 OUTCOMES = (
-    f"Outcomes of arms: at least {EFFECT:g} nats per token and a paired t test with Holm's correction over the arms "
-    "make better or worse; two one-sided tests make equivalent, and one of them, corrected likewise, not better or not "
-    "worse; anything else is undecided and states the seeds needed."
+    f"An arm is better (its loss is lower) or worse than the reference if their losses differ by at least {EFFECT:g} "
+    "nats per token and a paired t test is significant, with Holm's correction over the arms. It is equivalent if two "
+    "one-sided tests, corrected likewise, show a smaller difference. One of these two tests shows that it is not "
+    "better, or not worse. An arm has diverged if its loss became NaN or infinite in half of its paired runs or more, "
+    "or in every tuning run. An arm that is worse, equivalent or diverged is shown not to be better. One that is "
+    "better or equivalent is shown not to be worse. Anything else is undecided, and the reading states how many seeds "
+    "would decide."
 )
 _LOSS = (
-    "Loss on held-out text at the end of training, nats per token, less that of the reference: same order of the text."
+    "The loss on held-out text at the end of training, in nats per token, less that of the reference arm, which reads "
+    "the same text in the same order."
 )
 _SEEN = (
     RuleChange(
@@ -68,12 +73,13 @@ def _claim(
     control: str,
     rule: str,
     decide: Decide,
+    question: str,
     definition: str = _LOSS,
     also: tuple[str, ...] = (),
     changes: tuple[RuleChange, ...] = (),
 ) -> LabClaim:
-    whole = f"{rule} {OUTCOMES}"
-    claim = Claim(name, "G", statement, source, definition, control, whole, "learned", changes)
+    whole = f"{rule}\nUndecided otherwise.\n{OUTCOMES}"
+    claim = Claim(name, "G", statement, source, definition, control, whole, "learned", changes, question)
     return LabClaim(claim, study, decide, also)
 
 
@@ -84,20 +90,28 @@ def _starts(arm: str) -> tuple[str, str]:
 LAB_CLAIMS: tuple[LabClaim, ...] = (
     _claim(
         "lab.softheads", "softheads", "S3", "Overlapping soft heads generalise the hard partition, and are better.",
-        f"{_TUNED} A random membership overlaps without structure; free, talking and collaborative heads are rivals.",
-        "Supported: triangular, raised-sine or learned memberships are better than ordinary heads. Qualified: a random "
-        "membership is better, too. Refuted: each of the three is not better.",
+        f"{_TUNED} A random membership overlaps without structure. Free, talking and collaborative heads are rivals.",
+        "Three soft memberships of heads (triangular, raised sine, learned) are compared with ordinary heads.\n"
+        "Supported if one of them is better.\n"
+        "Qualified if so, and a random membership is better, too.\n"
+        "Refuted if each of the three is shown not to be better.",
         some_better(("triangular", "raised sine", "learned membership"), ("random membership",)),
+        "Every axis belongs to one head. Is a model better if neighbouring heads share axes?",
         changes=(_ONE_SIDED,),
     ),
     _claim(
         "lab.symmetriser", "symmetriser", "S3",
         "A trainable norm of heads that exchange messages can replace LayerNorm.",
         f"{_TUNED} If every head hears all others, the Symmetriser is LayerNorm exactly.",
-        "Supported: a Symmetriser whose heads do not all hear each other, or learn whom to hear, is equivalent to "
-        "LayerNorm or better. Qualified: "
-        "another one is worse or diverged. Refuted: all are worse or diverged. Arms of the study norms count too.",
-        some_symmetriser, also=("norms",),
+        "Symmetrisers whose heads do not all hear each other, or learn whom to hear, are compared with LayerNorm. Arms "
+        "of the study norms count too.\n"
+        "Supported if one of them is equivalent to LayerNorm or better, and none is worse or diverged.\n"
+        "Qualified if one is, and another is worse or diverged.\n"
+        "Refuted if all are worse or diverged.",
+        some_symmetriser,
+        "LayerNorm takes mean and length over all axes. Is it as good if every head takes them over its own axes, and "
+        "heads tell each other theirs?",
+        also=("norms",),
         changes=(
             *_SEEN,
             RuleChange(
@@ -111,9 +125,12 @@ LAB_CLAIMS: tuple[LabClaim, ...] = (
     _claim(
         "lab.rank", "rank", "S0", "A head that sees fewer axes of the stream costs loss.",
         f"{_TUNED} The feed-forward is cut or widened so that all arms have the same number of parameters.",
-        "Supported: heads of 4 and of 16 axes, at the same number of heads, are worse than heads of 32. Qualified: one "
-        "of them is, and the other is not. Refuted: neither is.",
+        "Heads of 4 and of 16 axes are compared with heads of 32, at the same number of heads.\n"
+        "Supported if both are worse, or diverged.\n"
+        "Qualified if one is, and the other is shown not to be worse.\n"
+        "Refuted if both are shown not to be worse.",
         all_worse(("6 heads of 4", "6 heads of 16")),
+        "Does a model lose if its heads look at the stream through fewer axes, at the same number of parameters?",
         changes=(
             _ONE_SIDED,
             RuleChange(
@@ -127,28 +144,45 @@ LAB_CLAIMS: tuple[LabClaim, ...] = (
     _claim(
         "lab.mismatch", "mismatch", "S3",
         "The misfit of d − 2 dimensions on a grid of d axes is a regulariser, and makes a model robust.",
-        "Both arms have block-diagonal projections, where alone the misfit can act; a norm per block has no misfit.",
-        "Supported: LayerNorm with block-diagonal projections has a smaller gap, or loses less by dropped axes or by "
-        "noise, than a norm per block. Qualified: it is worse by another of the three. Refuted: it is better by none.",
+        "Both arms have block-diagonal projections, where alone the misfit can act. A norm per block has no misfit.",
+        "LayerNorm with block-diagonal projections is compared with a norm per block, by three numbers: the gap, the "
+        "loss by dropped axes, and the loss by noise. Each of them takes the place of the loss below, and Holm's "
+        "correction is over the three. Tuning runs do not count here.\n"
+        "Supported if it is better by one of the three, and worse by none.\n"
+        "Qualified if it is better by one and worse by another.\n"
+        "Refuted if all three show that it is not better.",
         misfit_helps("blocks", "blocks, per-head"),
-        "Gap (held-out less training loss), and the loss added by dropping a tenth of the axes after every norm, and "
-        "by noise there; nats per token, paired.",
+        "A norm leaves tokens two dimensions fewer than there are axes. Does this misfit act against overfitting, and "
+        "make a model robust?",
+        "Three numbers, in nats per token, paired by seed: the gap (held-out loss less training loss); the loss added "
+        "by dropping a tenth of the axes after every norm; and the loss added by noise there.",
         changes=(_ONE_SIDED,),
     ),
     _claim(
         "lab.norms", "norms", "S3 R", "No norm is better than LayerNorm at equal tuning.",
         f"{_TUNED} Each arm's geometric prediction is written down before its runs.",
-        "Supported: every other norm is not better. Refuted: at least one is better.",
-        none_better, changes=(*_SEEN, _ONE_SIDED),
+        "Every other norm, and nGPT, is compared with LayerNorm. LayerNorm with another start or a slower gain is no "
+        "other norm.\n"
+        "Supported if each is shown not to be better.\n"
+        "Refuted if at least one is better.",
+        none_better,
+        "Is there a norm with which a model learns better than with LayerNorm, if both are tuned equally well?",
+        changes=(*_SEEN, _ONE_SIDED),
     ),
     _claim(
         "lab.implicit", "implicit", "S3", "The norm is a source of expressive power.",
-        "The same model without activation, with a constant scale in place of every norm; each with the better of two "
-        "starts, because a quiet unembedding harms models without norms. Without runs of both the claim is open.",
-        "Supported: without activation, norms are better than constant scales, and bring at least "
-        f"{SHARE:.0%} of what GELU and norms bring together (interval over seeds). Qualified: better, but less than "
-        "that. Refuted: not better.",
+        "The same model without activation, with a constant scale in place of every norm. Each model is taken with the "
+        "better of two starts, because a quiet unembedding harms models without norms. The claim is open until the "
+        "model with constant scales has been run from both starts.",
+        "Models without activation are compared: with norms, and with constant scales. What norms bring is also taken "
+        "as a share of what GELU and norms bring together, with its whole interval over seeds. Tuning runs do "
+        "not count here.\n"
+        f"Supported if norms are better, and bring at least {SHARE:.0%}.\n"
+        f"Qualified if norms are better, but bring less than {SHARE:.0%}.\n"
+        "Refuted if norms are shown not to be better.",
         norm_bends(*(_starts(arm) for arm in ("identity, no norm", "identity, norm", "gelu, norm"))),
+        "Does a model without activations gain by norms? How much of what activations and norms bring together do "
+        "norms bring alone?",
         changes=(
             RuleChange(
                 "2026-11-18",
@@ -161,11 +195,17 @@ LAB_CLAIMS: tuple[LabClaim, ...] = (
     _claim(
         "lab.activations", "activations", "S3", "An activation works because it destroys information.",
         f"{_TUNED} The identity neither destroys nor bends.",
-        "Supported: leaky ReLU (slopes ½ and 0.1), x + a sin x and the signed root, which can be inverted, are worse "
-        f"than GELU and bring less than {SHARE:.0%} of its gain over the identity (interval over seeds), and ReLU and "
-        f"ReLU² are not worse. Qualified: they are worse, but one brings at least {SHARE:.0%}, or a lossy one is "
-        "worse, too. Refuted: an invertible one is not worse.",
+        "Activations that can be inverted (leaky ReLU with slopes ½ and 0.1, x + a sin x, the signed root) and lossy "
+        "ones (ReLU, ReLU²) are compared with GELU. What an invertible one brings is also taken as a share of GELU's "
+        "gain over the identity, with its whole interval over seeds. An arm that diverged counts as worse; an "
+        "invertible one then needs no share.\n"
+        f"Supported if all invertible ones are worse and bring less than {SHARE:.0%}, and both lossy ones are shown "
+        "not to be worse.\n"
+        f"Qualified if all invertible ones are worse, but one brings at least {SHARE:.0%}, or a lossy one is worse, "
+        "too.\n"
+        "Refuted if an invertible one is shown not to be worse.",
         lossy_needed(("relu", "relu2"), ("leaky", "leaky 0.1", "wave", "signed root"), "identity"),
+        "ReLU and GELU throw values away. Do activations from which every value can be computed back work worse?",
         changes=(
             RuleChange(
                 "2026-11-18",
@@ -180,9 +220,13 @@ LAB_CLAIMS: tuple[LabClaim, ...] = (
     _claim(
         "lab.metric", "metric", "S3", "Metric and operator belong together: on a sphere, scores should be angles.",
         f"{_TUNED} The negative squared distance is a control: on a sphere it agrees with the dot product.",
-        "Supported: cosines, angles or one metric per head are better than the dot product. Qualified: so is the "
-        "distance. Refuted: each is not better.",
+        "Three scores (cosines, angles, one metric per head) are compared with the dot product.\n"
+        "Supported if one of them is better.\n"
+        "Qualified if so, and the distance is better, too.\n"
+        "Refuted if each of the three is shown not to be better.",
         some_better(("cosine", "angle", "own angle"), ("distance",)),
+        "Tokens lie on a sphere, and distances on a sphere are angles. Does attention work better if its scores are "
+        "angles?",
         changes=(_ONE_SIDED,),
     ),
 )  # fmt: skip

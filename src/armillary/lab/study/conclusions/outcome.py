@@ -3,7 +3,7 @@
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -86,6 +86,8 @@ class StudyOutcome:
     """Lines that are damaged."""
     geometry: Mapping[str, EndState] = field(default_factory=dict)
     """Arm → its surveyed end state."""
+    beside: "tuple[StudyOutcome, ...]" = ()
+    """Studies whose arms are judged together with these."""
 
     @property
     def paired(self) -> list[dict[str, Any]]:
@@ -100,13 +102,17 @@ class StudyOutcome:
         return {comparison.arm: comparison for comparison in by_best(self.paired, self.reference.name)}
 
     def verdicts(self) -> dict[str, Decision]:
-        """Claim → what this study says about it; empty for a study that decides none."""
+        """Claim → what this study and those beside it say about it; empty for a study that decides none."""
         claims = [claim for claim in LAB_CLAIMS if self.name in (claim.study, *claim.also)]
-        size = self.manifest.get("size", {}).get("name", "")
+        size = _size_name(self)
         if size in UNDECIDING:
             return {claim.id: Decision("undecided", f"A study of size {size} decides nothing.", ()) for claim in claims}
-        evidence = StudyEvidence(self.reference.name, self.rows, self.manifest["arms"])
-        return {claim.id: claim.decide(evidence) for claim in claims}
+        return {claim.id: claim.decide(pooled(self._of((claim.study, *claim.also)))) for claim in claims}
+
+    def _of(self, names: Sequence[str]) -> "list[StudyOutcome]":
+        """This study and those beside it that have these names, in the names' order."""
+        studies = [study for study in (self, *self.beside) if study.name in names]
+        return sorted(studies, key=lambda study: names.index(study.name))
 
     @property
     def reference(self) -> ArmOutcome:
@@ -117,8 +123,8 @@ class StudyOutcome:
 
     def pairing(self, arm: str) -> float:
         """Share of the variance of a difference that the shared order of the text takes away; NaN below three pairs."""
-        ours, base = next(a.losses for a in self.arms if a.name == arm), self.reference.losses
-        pairs = [(ours[s], base[s]) for s in ours.keys() & base.keys() if None not in (ours[s], base[s])]
+        losses, base = next(a.losses for a in self.arms if a.name == arm), self.reference.losses
+        pairs = [(losses[s], base[s]) for s in losses.keys() & base.keys() if None not in (losses[s], base[s])]
         if len(pairs) < 3:
             return math.nan
         a, b = np.array(pairs, dtype=float).T
@@ -133,6 +139,29 @@ def pooled(studies: Sequence[StudyOutcome]) -> StudyEvidence:
         rows += [row for row in study.rows if row["arm"] not in arms]
         arms |= {name: arm for name, arm in study.manifest["arms"].items() if name not in arms}
     return StudyEvidence(studies[0].reference.name, rows, arms)
+
+
+def together(folders: Sequence[Path]) -> StudyOutcome:
+    """The study in the first folder, judged together with those in the others."""
+    first, *others = map(outcome, folders)
+    for folder, other in zip(folders[1:], others, strict=True):
+        for what, ours, theirs in (
+            ("size", _size_name(first), _size_name(other)),
+            ("reference arm", first.reference.name, other.reference.name),
+        ):
+            if ours != theirs:
+                raise ArmillaryError(
+                    f"{folders[0]} has {what} {ours!r} and {folder} has {theirs!r}: losses of these two cannot be "
+                    "compared. Show them one by one."
+                )
+    names = [study.name for study in (first, *others)]
+    if len(set(names)) < len(names):
+        raise ArmillaryError(f"several of the folders hold the study {max(names, key=names.count)}; give one of each.")
+    return replace(first, beside=tuple(others))
+
+
+def _size_name(study: StudyOutcome) -> str:
+    return str(study.manifest.get("size", {}).get("name", ""))
 
 
 def outcome(folder: Path) -> StudyOutcome:

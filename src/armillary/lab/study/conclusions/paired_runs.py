@@ -86,8 +86,8 @@ def contrasts(rows: Sequence[Row], wanted: Sequence[PairedContrast], effect: flo
     """Each contrast as a comparison of its name; Holm's correction is over all of them."""
     comparisons = []
     for contrast in wanted:
-        ours, base = (values(rows, arm, contrast.value) for arm in (contrast.arm, contrast.reference))
-        comparisons.append(_compared(contrast.name, ours, base, effect, len(wanted)))
+        compared, base = (values(rows, arm, contrast.value) for arm in (contrast.arm, contrast.reference))
+        comparisons.append(_compared(contrast.name, compared, base, effect, len(wanted)))
     return _corrected(comparisons, effect)
 
 
@@ -100,8 +100,8 @@ def _compared(
     arm: str, losses: Mapping[int, float | None], base: Mapping[int, float | None], effect: float, arms: int
 ) -> PairedComparison:
     pairs = [(losses[seed], base[seed]) for seed in sorted(losses.keys() & base.keys())]
-    differences = np.array([ours - theirs for ours, theirs in pairs if ours is not None and theirs is not None])
-    diverged = sum(ours is None for ours, _ in pairs)
+    differences = np.array([changed - base for changed, base in pairs if changed is not None and base is not None])
+    diverged = sum(changed is None for changed, _ in pairs)
     n, nan = len(differences), float("nan")
     if n < LEAST:
         return PairedComparison(arm, n, nan, nan, nan, nan, nan, diverged, "undecided", LEAST)

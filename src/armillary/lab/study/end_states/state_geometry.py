@@ -44,7 +44,7 @@ def restore(model: nn.Module, path: Path) -> None:
 
     own = model.state_dict()
     try:
-        stored = load(read_bytes(path))
+        stored = load(read_bytes(path, most=None))
         for name, tensor in stored.items():
             if own[name].shape != tensor.shape:
                 raise ValueError(f"{name} is {list(tensor.shape)} in place of {list(own[name].shape)}")

@@ -56,8 +56,8 @@ def expand(mixture: Routed, y: Tensor) -> Expanded:
     sides: list[tuple[Tensor, ...]] = []
     for part, weight in zip(mixture.parts.values(), mixture.weights(y).T, strict=True):
         pre, up, share = part.pre(y), part.up(y), weight[:, None]
-        mine = (share != 0).expand_as(pre)
-        sides.append((pre * mine, part.activate(pre, up) * share, part.joined(pre, up) * share, mine))
+        routed = (share != 0).expand_as(pre)
+        sides.append((pre * routed, part.activate(pre, up) * share, part.joined(pre, up) * share, routed))
     return Expanded(*(torch.cat(side, 1) for side in zip(*sides, strict=True)))
 
 
@@ -91,11 +91,11 @@ def routed_watcher(layer: HiddenLayer, mixture: Routed, tokens: DocumentTokens, 
 def _count_experts(layer: HiddenLayer, mixture: Routed, rows: tuple[Tensor, Tensor, Tensor], group: Any) -> None:
     for name, columns in columns_of(mixture).items():
         pre, post, present = (each[:, columns] for each in rows)
-        mine = present[:, 0].cpu()
+        routed = present[:, 0].cpu()
         sums = layer.experts.setdefault(name, np.zeros((len(layer.sums), len(FIELDS))))
-        if mine.any():
+        if routed.any():
             shares, _ = shares_of(pre[present[:, 0]], post[present[:, 0]])
-            np.add.at(sums, group[mine.numpy()], shares.numpy())
+            np.add.at(sums, group[routed.numpy()], shares.numpy())
 
 
 def expert_table(evidence: Evidence, layers: list[HiddenLayer]) -> Table | None:

@@ -139,8 +139,8 @@ def expert_bit_table(evidence: Evidence, experts: dict[tuple[int, str], "CodedLa
     """What the activation of every expert saves on the tokens that it gets."""
     from armillary.probes.filter.compression.compress_parts import saved_beyond, saved_by
 
-    none = np.full((len(experts), 3), np.nan)
-    saved, more = none.copy(), none.copy()
+    missing = np.full((len(experts), 3), np.nan)
+    saved, more = missing.copy(), missing.copy()
     known = [row for row, layer in enumerate(experts.values()) if layer.bits]
     if known:
         layers = [list(experts.values())[row] for row in known]

@@ -48,11 +48,11 @@ def part_rows(layer: HiddenLayer, channels: Any) -> dict[str, PartRows]:
     weights = channels.weights(read)
     rows_of = {}
     for (name, part), weight in zip(channels.parts.items(), weights.T, strict=True):
-        mine = weight.nonzero()[:, 0]
-        gate, up = part.pre(read[mine]), part.up(read[mine])
-        product = part.activate(gate, up) * weight[mine, None]
-        y, before, after = (x.double().cpu().numpy() for x in (read[mine], gate, product))
-        rows_of[name] = PartRows(part, y, before, after, layer.groups[mine.cpu().numpy()])
+        routed = weight.nonzero()[:, 0]
+        gate, up = part.pre(read[routed]), part.up(read[routed])
+        product = part.activate(gate, up) * weight[routed, None]
+        y, before, after = (x.double().cpu().numpy() for x in (read[routed], gate, product))
+        rows_of[name] = PartRows(part, y, before, after, layer.groups[routed.cpu().numpy()])
     return rows_of
 
 

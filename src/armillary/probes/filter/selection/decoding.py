@@ -98,15 +98,15 @@ def _expert(
     pre: Tensor, present: Tensor, targets: Mapping[str, Floats], columns: Mapping[str, Ints], groups: int
 ) -> tuple[int, Floats | None]:
     """Of one expert, on the tokens that it gets: how many, and the sums of the next token."""
-    mine = present[:, 0].cpu().numpy()
-    fold, group = columns["fold"][mine], columns["group"][mine]
+    real = present[:, 0].cpu().numpy()
+    fold, group = columns["fold"][real], columns["group"][real]
     if min((fold == half).sum() for half in (0, 1)) < FEWEST:
-        return int(mine.sum()), None
+        return int(real.sum()), None
     sides, _ = equal_sides(pre[present[:, 0]])
     sums = np.zeros((groups, len(SIDES), 2))
-    for side, explained in enumerate(_explained(sides, {NEXT: targets[NEXT][mine]}, fold)):
+    for side, explained in enumerate(_explained(sides, {NEXT: targets[NEXT][real]}, fold)):
         np.add.at(sums[:, side], group, explained[NEXT])
-    return int(mine.sum()), sums
+    return int(real.sum()), sums
 
 
 Pair = tuple[Tensor, Tensor]
@@ -154,12 +154,12 @@ def equal_sides(pre: Tensor, present: Tensor | None = None) -> tuple[Pair, float
 
     Random ones among the discarded would lose by being other units in every token, whatever their values say.
     """
-    below, kept = pre < 0, pre >= 0
+    below, above = pre < 0, pre >= 0
     if present is not None:
-        below, kept = below & present, kept & present
-    number = torch.minimum(below.sum(1), kept.sum(1))[:, None]
+        below, above = below & present, above & present
+    number = torch.minimum(below.sum(1), above.sum(1))[:, None]
     sides = []
-    for mask in (kept, below):
+    for mask in (above, below):
         size = torch.where(mask, pre.abs(), -1)
         order = torch.argsort(size, dim=1, descending=True, stable=True)
         rank = torch.empty_like(order)
@@ -172,20 +172,20 @@ def decoded_sums(kernel: Floats, targets: Mapping[str, Floats], fold: Ints) -> d
     """target → [n, (all, explained)]: squares of its rows about the mean of the half that was fitted."""
     sums = {name: np.zeros((len(rows), 2)) for name, rows in targets.items()}
     for half in (0, 1):
-        mine = fold == half
-        if not mine.any() or mine.all():
+        held_out = fold == half
+        if not held_out.any() or held_out.all():
             continue
-        fit, across = _centred(kernel, ~mine, mine)
+        fit, across = _centred(kernel, ~held_out, held_out)
         scale = float(np.trace(fit)) / len(fit)
         # The same values for every token, but for rounding: they say nothing, and have no inverse.
         constant = not scale > 1e-12 * float(np.trace(kernel)) / len(kernel)
         inverses = [] if constant else [_inverse(fit + penalty * scale * np.eye(len(fit))) for penalty in PENALTIES]
         for name, rows in targets.items():
-            mean = rows[~mine].mean(0)
-            away = rows[mine] - mean
-            missed = away if constant else away - across @ _ridge(inverses, rows[~mine] - mean)
+            mean = rows[~held_out].mean(0)
+            away = rows[held_out] - mean
+            missed = away if constant else away - across @ _ridge(inverses, rows[~held_out] - mean)
             whole = np.square(away).sum(1)
-            sums[name][mine] = np.stack([whole, whole - np.square(missed).sum(1)], 1)
+            sums[name][held_out] = np.stack([whole, whole - np.square(missed).sum(1)], 1)
     return sums
 
 

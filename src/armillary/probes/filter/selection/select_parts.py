@@ -91,14 +91,14 @@ def read_part(skills: Skills, own: Skills) -> Part:
     if why is not None:
         ends = missing_interval(*skills.ratio[chosen].ravel())
         why = Why.NO_CONTROL if np.isnan(skills.untrained[2]) and ends is not Why.NO_INTERVAL else ends
-    kept, discarded = (say(value, ".1%") for value in skills.skill[chosen, :, 0].mean(0))
+    from_kept, from_discarded = (say(value, ".1%") for value in skills.skill[chosen, :, 0].mean(0))
     text = (
-        f"From the kept values {kept} of the next token's embedding can be decoded, from as many discarded values "
-        f"{discarded} (mean of {len(chosen)} layers): less than half {where(names, holds)}."
+        f"From the kept values {from_kept} of the next token's embedding can be decoded, from as many discarded values "
+        f"{from_discarded} (mean of {len(chosen)} layers): less than half {where(names, holds)}."
     )
     if np.isfinite(own.mean_ratio[0]) and any(own.defined):
-        kept, discarded = (say(value, ".0%") for value in own.skill[:, :, 0].mean(0))
-        text += f" Of the token itself it is {kept} and {discarded}."
+        from_kept, from_discarded = (say(value, ".0%") for value in own.skill[:, :, 0].mean(0))
+        text += f" Of the token itself it is {from_kept} and {from_discarded}."
     statistic = Statistic("decoded of the next token: discarded over kept, mean over layers", *skills.mean_ratio)
     return Part(name, verdict, text, statistic, why=why)
 

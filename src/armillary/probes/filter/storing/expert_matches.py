@@ -35,15 +35,15 @@ def expert_matches(evidence: Evidence, arm: str, layers: Sequence[int]) -> list[
         x = tokens.x[folded.site].to(anatomy.device).double()
         weights = folded.weights(x)
         for name, weight in zip(folded.parts, () if weights is None else weights.T, strict=weights is not None):
-            mine = weight.nonzero()[:, 0]
-            if len(mine) < FEWEST:
-                experts.append(ExpertMatches(layer, name, len(mine)))
+            routed = weight.nonzero()[:, 0]
+            if len(routed) < FEWEST:
+                experts.append(ExpertMatches(layer, name, len(routed)))
                 continue
-            matched = matched_units(evidence, folded.only(name), x[mine], TWIN_ROTATIONS)
-            values, document = matched.values, tokens.document[mine.cpu().numpy()][:TOKENS]
+            matched = matched_units(evidence, folded.only(name), x[routed], TWIN_ROTATIONS)
+            values, document = matched.values, tokens.document[routed.cpu().numpy()][:TOKENS]
             mean = np.maximum(values.mean(0), 1e-30)
             ratio = word_interval(evidence, values[:, None], _ratio, document)
-            experts.append(ExpertMatches(layer, name, len(mine), (1 / mean[0], 1 / mean[1:].max()), ratio))
+            experts.append(ExpertMatches(layer, name, len(routed), (1 / mean[0], 1 / mean[1:].max()), ratio))
     return experts
 
 

@@ -38,15 +38,15 @@ def expert_bits(evidence: Evidence, arm: str, layers: Sequence[int]) -> list[Exp
         block, y = anatomy.blocks[layer], named[INPUT]
         assert isinstance(block.channels, Routed) and block.ln2_post is None, "experts write to the stream itself"
         for name, rows, write in expert_writes(block.channels, y):
-            mine = document[rows.cpu().numpy()]
-            even = mine % 2 == 0
+            documents = document[rows.cpu().numpy()]
+            even = documents % 2 == 0
             sums = None
             if min(even.sum(), (~even).sum()) >= FEWEST:
                 bits = [principal_bits(stream, even) for stream in (y[rows], write[WRITE])]
                 sums = np.zeros((evidence.corpus.groups, 3))
-                columns = np.stack([np.full(len(mine), float(y.shape[1])), *bits], 1)
-                np.add.at(sums, mine % len(sums), columns)
-            experts.append(ExpertBits(layer, name, len(mine), sums))
+                columns = np.stack([np.full(len(documents), float(y.shape[1])), *bits], 1)
+                np.add.at(sums, documents % len(sums), columns)
+            experts.append(ExpertBits(layer, name, len(documents), sums))
     return experts
 
 

@@ -86,10 +86,10 @@ def principal_bits(values: "Tensor", even: Flags) -> Floats:
     rows = values.detach().double().cpu()
     coded = torch.empty_like(rows)
     for half in (even, ~even):
-        mine, others = torch.from_numpy(half), rows[torch.from_numpy(~half)]
-        centre = others.mean(0)
-        axes = torch.linalg.eigh((others - centre).mT @ (others - centre)).eigenvectors.flip(1)
-        coded[mine] = (rows[mine] - centre) @ axes
+        own_half, other_rows = torch.from_numpy(half), rows[torch.from_numpy(~half)]
+        centre = other_rows.mean(0)
+        axes = torch.linalg.eigh((other_rows - centre).mT @ (other_rows - centre)).eigenvectors.flip(1)
+        coded[own_half] = (rows[own_half] - centre) @ axes
     size = float(coded.square().mean().sqrt())
     # The same vector for every token, but for rounding: nothing is left to describe.
     if not size > 1e-6 * float(rows.square().mean().sqrt()):

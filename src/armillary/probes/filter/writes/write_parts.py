@@ -124,10 +124,10 @@ def _beside(saved: WriteSavings) -> Part:
 
 
 def _discarding(saved: WriteSavings) -> Part:
-    through, kept = saved.bits[THROUGH], saved.bits[KEPT].mean
+    through, kept_bits = saved.bits[THROUGH], saved.bits[KEPT].mean
     text = (
-        f"It takes {_fewer(through.mean)} bits than with the discarded values let through ({_fewer(kept)} than what "
-        "units above zero write alone)"
+        f"It takes {_fewer(through.mean)} bits than with the discarded values let through ({_fewer(kept_bits)} than "
+        "what units above zero write alone)"
     )
     return _part("discarding makes it simpler", saved, through, text, False)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from armillary.geometry.induced import induced, shear, sheared_angle
+from armillary.geometry.induced_maps import induced, shear, sheared_angle
 from armillary.geometry.shadow import sheared_shadow, turned_shadow
 from armillary.probes.grid.bending.maps import (
     Points,

@@ -12,12 +12,14 @@ from torch import Tensor
 from armillary.anatomy import Anatomy
 from armillary.anatomy.folded import fold, mlp_norm, reading_norm
 from armillary.flow.capture import Watcher, run, still, watching
-from armillary.geometry.induced import NOTHING, differential, exp_map, induced, log_map, polar_factor, procrustes
+from armillary.geometry.induced_maps import NOTHING, differential, exp_map, induced, log_map, polar_factor, procrustes
 from armillary.probes.machinery import Floats, Ints
 from armillary.probes.machinery.bench import Bench
 
 POINTS = 768
 RIDGE = 1e-2
+# Rounding of float32, in which directions are computed.
+ROUNDING = 1e-6
 SCALES = (0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0)
 # Heads whose d × d matrices are measured in every chosen layer.
 HEADS = 2
@@ -177,6 +179,11 @@ class Points:
         self.x, self.documents, self.groups = x, documents, groups
         even = torch.as_tensor(documents % 2 == 0)
         self.halves = [Half(x, fit) for fit in (even, ~even) if bool(fit.any()) and not bool(fit.all())]
+
+    @property
+    def spread(self) -> bool:
+        """Do the directions of each half differ by more than rounding in float32?"""
+        return all(float(self.x[half.fit].var(0, correction=0).sum()) > ROUNDING**2 for half in self.halves)
 
     def add(self, total: Floats, half: Half, y: Tensor, predictions: Sequence[Tensor]) -> None:
         """Add the sums of the best of these predictions of the tested half to `total` [group, (y², g², y·g)]."""

@@ -83,7 +83,7 @@ def _group(effects: LanguageEffects, group: str, names: tuple[str, ...]) -> Part
     return Part(
         group,
         verdict,
-        f"{', '.join(phrases)}; untrained at most {say(most, '+.2f')}.{more}{left_out}",
+        f"{', '.join(phrases)}; untrained models at most {say(most, '+.2f')}.{more}{left_out}",
         Statistic(f"gap of the best head, {weak}", *effects.gaps[weak]),
         why=_why(effects, weak) if verdict == "undecided" else None,
     )
@@ -118,7 +118,7 @@ def _use(effects: LanguageEffects) -> Part:
     return Part(
         name,
         verdict,
-        "Removing the best heads costs this many nats per token more on other items than on text: "
+        "Removing the best heads raises the loss on other items more than on text, in nats per token by: "
         f"{', '.join(phrases)}.",
         Statistic(f"nats per token more on items than on text, {weak}", *beyond[weak], "nats/token"),
         asserted=False,

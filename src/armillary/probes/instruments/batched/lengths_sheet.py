@@ -98,11 +98,11 @@ def include_deviations(
         shifts = [shift for i in which if (shift := norms[i].shift) is not None]
         shift = torch.stack(shifts)[:, None] if shifts else None
         block = given if len(which) == len(norms) else torch.stack([given[i] for i in which])
-        made = Norm(like.kind, gain, shift, like.eps)(block)
+        normed = Norm(like.kind, gain, shift, like.eps)(block)
         if len(which) == len(norms):
-            ours = made
+            ours = normed
         else:
-            for place, rows in zip(which, made, strict=True):
+            for place, rows in zip(which, normed, strict=True):
                 ours[place] = rows
     theirs = theirs.double()
     error = (ours.double() - theirs).abs().amax((1, 2)) / theirs.abs().amax((1, 2)).clamp_min(1e-30)

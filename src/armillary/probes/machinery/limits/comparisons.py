@@ -3,7 +3,7 @@
 import math
 from typing import TYPE_CHECKING
 
-from armillary.probes.machinery.limits.deciding import Rules
+from armillary.probes.machinery.limits.decisive_limits import Rules
 from armillary.probes.machinery.limits.early_chapters import attention_rules, sphere_rules, words_rules
 from armillary.probes.machinery.limits.late_chapters import filter_rules, grid_rules, others_rules, stability_rules
 from armillary.probes.machinery.limits.thresholds import THRESHOLDS as T

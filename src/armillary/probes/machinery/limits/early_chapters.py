@@ -4,7 +4,7 @@ import math
 from typing import TYPE_CHECKING
 
 from armillary.probes.machinery.instrument import RANDOM, SHUFFLED
-from armillary.probes.machinery.limits.deciding import (
+from armillary.probes.machinery.limits.decisive_limits import (
     Against,
     Rule,
     Rules,

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from armillary.probes.machinery.instrument import RANDOM
-from armillary.probes.machinery.limits.deciding import (
+from armillary.probes.machinery.limits.decisive_limits import (
     Against,
     Rule,
     Rules,

@@ -1,7 +1,7 @@
 """Which numbers decide a verdict? All of them, in one place, each with its reason.
 
 Rules that were changed after results had been seen say so (`Claim.changes`). `RULES_VERSION` changes with every rule or
-threshold; a survey records it.
+threshold, not with other words for the same rule (`Claim.rewordings`); a survey records it.
 """
 
 from dataclasses import asdict, dataclass

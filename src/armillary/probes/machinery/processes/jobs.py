@@ -50,7 +50,9 @@ def _threads() -> int:
         import torch
 
         return torch.get_num_threads()
-    return int(os.environ.get("OMP_NUM_THREADS", "").split(",")[0] or cores())
+    asked = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
+    # Like torch, which passes over what is no number.
+    return int(asked) if asked.isdecimal() and int(asked) > 0 else cores()
 
 
 def cores() -> int:

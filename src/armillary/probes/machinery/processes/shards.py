@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -158,9 +159,11 @@ class Shards:
         if doubled := [number for number, times in count.items() if times > 1]:
             where = " and ".join(str(part.folder) for part in parts if part.shard.number == doubled[0])
             raise OutputError(f"shard {doubled[0]}/{first.shard.of} is in {where}; give each shard once.")
-        if missing := [str(Shard(i, first.shard.of)) for i in range(1, first.shard.of + 1) if i not in count]:
-            verb = "is" if len(missing) == 1 else "are"
-            named = ", ".join(missing[:20]) + (f" and {len(missing) - 20} more" if len(missing) > 20 else "")
+        # A damaged file may say that there are billions of them.
+        if missing := first.shard.of - len(count):
+            absent = (str(Shard(i, first.shard.of)) for i in range(1, first.shard.of + 1) if i not in count)
+            verb = "is" if missing == 1 else "are"
+            named = ", ".join(islice(absent, 20)) + (f" and {missing - 20} more" if missing > 20 else "")
             raise OutputError(f"{named} {verb} missing; read what is missing (--shard), then merge all.")
         return cls(tuple(parts))
 

@@ -138,8 +138,8 @@ def _fixed(evidence: Evidence, result: MassiveResult) -> Part:
     return Part(
         name,
         verdict,
-        f"It is in dimension {dimension} in {say(agree[0], '.0%')} of documents, at the first token in "
-        f"{say(first, '.0%')}; its value spreads by {say(varies[0], '.0%')} over them.",
+        f"In {say(agree[0], '.0%')} of documents it is in dimension {dimension}, in {say(first, '.0%')} at the first "
+        f"token; from document to document its value spreads by {say(varies[0], '.0%')}.",
         Statistic("spread of the value over documents", *varies),
         why=missing_interval(*agree, *varies) if verdict == "undecided" else None,
     )

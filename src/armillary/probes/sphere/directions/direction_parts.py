@@ -51,9 +51,9 @@ def against_length(model: Separations, untrained: Interval, twins: int, last: st
     """The angle separates, length does not, and training made it so."""
     difference, enough = model.beyond_length, above(model.cosine, T.direction_auc)
     statistic = Statistic(f"AUC(cosine) − AUC(|Δ length|) at {last}", *difference)
-    reading = "The angle separates pairs with the same next token from other pairs with AUC "
-    reading += f"{say(model.cosine[0], '.2f')}, length alone with {say(model.length[0], '.2f')}; an untrained model's "
-    reading += f"angle is {say(untrained[0], '.2f')} better than its length."
+    reading = f"In {say(model.cosine[0], '.0%')} of cases the angle tells a pair of tokens with the same next token "
+    reading += f"from a pair without, length alone in {say(model.length[0], '.0%')} (chance: 50%). In an untrained "
+    reading += f"model the angle is right in {say(100 * untrained[0], '.1f')} of 100 cases more than length."
     larger = above(difference, T.direction_margin), surely_beats(difference, untrained, twins)
     verdict: Verdict = "supported"
     if False in larger:
@@ -70,9 +70,9 @@ def against_distance(model: Separations, last: str) -> Part:
     """Distance, which contains length, separates no better than the angle."""
     name = "distance separates no better than the angle"
     statistic = Statistic(f"AUC(cosine) − AUC(Euclidean distance) at {last}", *model.beyond_distance)
-    reading = f"Euclidean distance, which contains length, separates them with AUC {say(model.euclidean[0], '.2f')}."
+    reading = f"Euclidean distance, which depends on both, is right in {say(model.euclidean[0], '.0%')}."
     if model.beyond_distance[2] < -MORE:
-        reading += " That is more than the angle does, so length adds something."
+        reading += " That is more than the angle, so length adds something."
     if not np.nanmax([model.cosine[0], model.euclidean[0], 0.0]) >= T.direction_auc:
         return Part(name, "undecided", reading + " Neither separates.", statistic, why=Why.UNDEFINED)
     verdict = VERDICTS[above(model.beyond_distance, -T.direction_margin)]

@@ -45,8 +45,8 @@ def more_than_distances(more: Interval, near: Sequence[Neighbours], random: Floa
     distance = median_defined(contrast(site.contrast.sum(0))[DISTANCE] for site in near)
     reading = (
         f"By distance before the norm it is {say(distance, '.0%')}, among Gaussian vectors "
-        f"{say(random[DISTANCE, 0], '.0%')}: over their own chance levels, angles have {say(more[0], '.2f')} times the "
-        "contrast of distances."
+        f"{say(random[DISTANCE, 0], '.0%')}. Each compared with its own chance, angles have {say(more[0], '.2f')} "
+        "times the contrast of distances."
     )
     if side is False:
         reading += " Distances are as informative."

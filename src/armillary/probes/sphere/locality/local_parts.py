@@ -34,11 +34,11 @@ def _verdict(interval: Interval) -> Verdict:
 
 def length_part(interval: Interval, before: Interval, balls: dict[str, SiteBalls]) -> Part:
     alpha = np.median([pooled(site_ball.after)[0] for site_ball in balls.values()], axis=0)
-    reading = f"Radial over tangential variance goes like α^{say(interval[0], '.2g')} in balls contracted to "
-    reading += (
-        f"{say(alpha[0], '.0f')}° … {say(alpha[-1], '.0f')}°, before the norm like α^{say(before[0], '.2g')}; on "
+    reading = (
+        f"In patches of {say(alpha[-1], '.0f')}° to {say(alpha[0], '.0f')}°, variation towards the centre shrinks like "
+        f"α^{say(interval[0], '.2g')} with the patch's size α; on a sphere it would be α². Before the norm it is "
+        f"α^{say(before[0], '.2g')}. Any norm with a small ε gives it, by its formula."
     )
-    reading += "a sphere, like α². Any norm with a small ε gives it, by its formula."
     verdict, why = _verdict(interval), None
     free = above(before, T.local_slope_none)
     if verdict == "supported" and free is not False:
@@ -70,8 +70,9 @@ def own_part(evidence: Evidence, balls: dict[str, SiteBalls]) -> Part:
     ends = [median_defined(site_ball.own_alpha[end] for site_ball in balls.values()) for end in (0, 1)]
     angles = f"{say(ends[0], '.0f')}° to {say(ends[1], '.0f')}°"
     slopes = [site_ball.own_slope for site_ball in balls.values() if not np.isnan(site_ball.own_slope)]
-    reading = f"In balls of nearest tokens, not contracted ({angles}), it goes like α^{say(interval[0], '.2g')} at the "
-    reading += f"median site ({say(min(slopes, default=np.nan), '.2g')} to {say(max(slopes, default=np.nan), '.2g')})."
+    reading = f"Among tokens' own neighbours, {angles} apart, it is α^{say(interval[0], '.2g')} at the median site "
+    reading += f"(over sites, {say(min(slopes, default=np.nan), '.2g')} to "
+    reading += f"{say(max(slopes, default=np.nan), '.2g')})."
     if not measured:
         return Part(name, "undecided", "", asserted=False, why=Why.TOO_LITTLE_TEXT)
     verdict = _verdict(interval)

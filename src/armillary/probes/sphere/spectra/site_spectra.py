@@ -78,6 +78,8 @@ def vanishing(cov: Floats, values: Floats) -> int:
         return near_zero_count(values, T.zero_eigenvalue)
     scale = np.sqrt(np.maximum(np.diag(cov), 0))
     live = scale > 1e-9 * scale.max()
+    if not live.any():
+        return len(scale)
     correlation = cov[np.ix_(live, live)] / np.outer(scale[live], scale[live])
     flat = int((~live).sum())
     return flat + near_zero_count(eigenvalues(correlation).values.numpy(), T.zero_eigenvalue)

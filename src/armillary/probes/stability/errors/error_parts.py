@@ -78,7 +78,7 @@ def _part(name: str, subject: str, gains: Gains, heads: bool | None, asserted: b
     if untrained[0] == untrained[0]:
         text += f"; in untrained models they add {say(untrained[0], '.3f')} (in another one at most "
         text += f"{say(untrained[2], '.3f')})"
-    text += f"; alone they tell errors by an AUC {say(abs(beside[0]), '.3f')} "
+    text += f"; alone, their AUC is {say(abs(beside[0]), '.3f')} "
     text += f"{'below' if beside[0] < 0 else 'above'} that of the entropy of the prediction."
     end = {
         "supported": "They tell errors as well as the model's own uncertainty does.",

@@ -46,6 +46,8 @@ class ScoredTokens:
     @property
     def enough(self) -> bool:
         """Do both halves hold enough tokens, hard ones and others?"""
+        if len(self.loss) < 2 * T.tokens_least:
+            return False
         halves = [self.hard[self.fold == half] for half in (0, 1)]
         return all(len(h) >= T.tokens_least and 0 < h.sum() < len(h) for h in halves)
 
@@ -141,11 +143,11 @@ def crossed(features: Floats, tokens: ScoredTokens, rising: int = 0) -> Crossed:
     """
     order, fits = np.zeros(len(features)), []
     for half in (0, 1):
-        mine = tokens.fold == half
-        x = _standardised(features, ~mine)
-        fitted = x[~mine], tokens.hard[~mine], tokens.group[~mine]
+        held_out = tokens.fold == half
+        x = _standardised(features, ~held_out)
+        fitted = x[~held_out], tokens.hard[~held_out], tokens.group[~held_out]
         used, weights = sure(*fitted, rising)
-        order[mine] = ranked(x[mine][:, used] @ weights)
+        order[held_out] = ranked(x[held_out][:, used] @ weights)
         fits.append(SureFit(*fitted, used))
     return Crossed(order, left_out(fits, rising))
 

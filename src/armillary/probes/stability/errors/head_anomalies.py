@@ -60,9 +60,9 @@ def anomalies(readings: Mapping[str, Floats], fold: Floats) -> dict[tuple[str, s
 def _anomaly(values: Floats, fold: Floats) -> Floats:
     ranks = np.zeros(len(values))
     for half in (0, 1):
-        mine = fold == half
-        if mine.any() and (~mine).sum() > 1:
-            spread = values[~mine].std(0)
-            z = (values[mine] - values[~mine].mean(0)) / np.where(spread > 0, spread, 1)
-            ranks[mine] = ranked(np.square(z).mean(1))
+        held_out = fold == half
+        if held_out.any() and (~held_out).sum() > 1:
+            spread = values[~held_out].std(0)
+            z = (values[held_out] - values[~held_out].mean(0)) / np.where(spread > 0, spread, 1)
+            ranks[held_out] = ranked(np.square(z).mean(1))
     return ranks

@@ -103,9 +103,9 @@ def _read(bench: Bench, batch: Batch, sites: tuple[str, ...]) -> Read:
 
 
 def _average(parts: list[Read], fold: int) -> Floats:
-    mine = [part for part in parts if bool((part[0]["fold"] == fold).any())]
-    count = sum(len(part[0]["fold"]) for part in mine)
-    total = sum((part[2] for part in mine), torch.zeros_like(parts[0][2]))
+    held_out = [part for part in parts if bool((part[0]["fold"] == fold).any())]
+    count = sum(len(part[0]["fold"]) for part in held_out)
+    total = sum((part[2] for part in held_out), torch.zeros_like(parts[0][2]))
     return np.asarray(total.numpy() / max(1, count))
 
 
@@ -113,9 +113,9 @@ def _crossed(y: Floats, fold: Floats, score: Callable[[Floats, Floats], Floats])
     """Each half scored by a fit on the other, as ranks from 0 to 1 within the half: two fits have two scales."""
     ranks = np.zeros(len(y))
     for half in (0, 1):
-        mine = fold == half
-        if mine.any() and (~mine).sum() > NEIGHBOUR:
-            ranks[mine] = ranked(score(y[~mine], y[mine]))
+        held_out = fold == half
+        if held_out.any() and (~held_out).sum() > NEIGHBOUR:
+            ranks[held_out] = ranked(score(y[~held_out], y[held_out]))
     return ranks
 
 
@@ -126,6 +126,9 @@ def mahalanobis(fit: Floats, other: Floats) -> Floats:
     n, d = x.shape
     covariance = x.T @ x / n
     level = np.trace(covariance) / d
+    if not level > 0:
+        # States that are all alike: there is one distance, in whatever unit.
+        return np.asarray(np.linalg.norm(other - mean, axis=1))
     away = ((covariance - level * np.eye(d)) ** 2).sum()
     noise = ((x**2).sum(1) ** 2).sum() / n**2 - (covariance**2).sum() / n
     share = min(1.0, max(noise / max(away, 1e-300), 1e-6))

@@ -49,7 +49,9 @@ def held_back(evidence: Evidence, result: RotationGrowth, angles: dict[str, Floa
     ]
     own = angles[OWN][-1, 0] - angles[LIVE][-1, 0]
     if np.isfinite(own):
-        sentences.append(f"With norms frozen to each token's own scale, it is {np.exp(own):.2g} times as large.")
+        sentences.append(
+            f"With norms frozen to each token's own scale, the rotation is {np.exp(own):.2g} times as large."
+        )
     if verdict == "qualified":
         no = [name for name, flag in held.items() if flag is False]
         sentences.append(f"Not held back: {'; '.join(no)}.")
@@ -79,4 +81,4 @@ def _frozen(result: RotationGrowth, name: str, ratios: dict[str, Floats]) -> str
     if result.overflows(name):
         return f"the stream diverges at {result.states[int(np.flatnonzero(result.diverged(name) > 0.5)[0])]}"
     angle, length = np.exp(ratios[name][:, 0])
-    return f"it is {say(angle, '.2g')} times as large as live, and ‖x‖ is {say(length, '.2g')} times as long"
+    return f"the rotation is {say(angle, '.2g')} times as large as with live norms, ‖x‖ {say(length, '.2g')} times"

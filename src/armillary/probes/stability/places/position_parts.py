@@ -22,7 +22,7 @@ from armillary.probes.stability.places.position_bins import BinDistances
 from armillary.results import Part, Statistic, Verdict, say
 
 if TYPE_CHECKING:
-    from armillary.probes.stability.places.beyond import Beyond, Obstacle
+    from armillary.probes.stability.places.untrained_positions import Beyond, Obstacle
 
 NAME = "energy distance of y between the earliest and the latest positions, median norm"
 
@@ -59,7 +59,7 @@ def distribution_part(evidence: Evidence, arms: dict[str, list[BinDistances]], n
     shuffled = median_distance(evidence, arms[SHUFFLED])
     reading = (
         f"Between positions {names[0]} and {names[-1]} the energy distance of y is {say(median[0], '.2g')} at the "
-        f"median norm (two halves of the documents: {say(halves[0], '.1g')}; shuffled text: "
+        f"median norm (0: the same distribution; two halves of the documents: {say(halves[0], '.1g')}; shuffled text: "
         f"{say(shuffled[0], '.2g')}). "
         f"{int(agree.sum())} of {len(agree)} norms agree, {int(differ.sum())} differ"
     )
@@ -80,7 +80,7 @@ def distribution_part(evidence: Evidence, arms: dict[str, list[BinDistances]], n
 def beyond_part(beyond: "Beyond | Obstacle") -> Part:
     """Ours: the source speaks of any position, not of positions that a model never saw."""
     name = "the same beyond the trained length"
-    from armillary.probes.stability.places.beyond import Obstacle
+    from armillary.probes.stability.places.untrained_positions import Obstacle
 
     if isinstance(beyond, Obstacle):
         reading = f"Beyond the trained length: {beyond.reason}."

@@ -12,7 +12,7 @@ from armillary.probes.stability.places.position_parts import agreeing, distance_
 from armillary.results import Quantity, Table
 
 if TYPE_CHECKING:
-    from armillary.probes.stability.places.beyond import Beyond
+    from armillary.probes.stability.places.untrained_positions import Beyond
 
 
 def position_table(evidence: Evidence, arms: dict[str, list[BinDistances]], beyond: "Beyond | None") -> Table:

@@ -50,9 +50,9 @@ def slide(bench: Bench) -> WindowAngles | None:
     if not own:
         return None
     windows = filled(bench.corpus, own, longest)
-    length, mine = len(windows[0].ids), len(own[0].ids)
+    length, own_length = len(windows[0].ids), len(own[0].ids)
     slides = slides_of(length)
-    far = max(slides[-1] + length // 8, length - mine)
+    far = max(slides[-1] + length // 8, length - own_length)
     sliding = Sliding(bench, slides, far)
     sliding.live(bench.batches(windows))
     sliding.freeze()
@@ -71,7 +71,7 @@ def slide(bench: Bench) -> WindowAngles | None:
         curve={**curve, length: np.stack([single[:, -1], half[:, -1]], 1)},
         window=length,
         context=bench.anatomy.context,
-        own=mine,
+        own=own_length,
         far=far,
         documents=len(windows),
         tokens=len(windows) * (length - far),
@@ -143,8 +143,8 @@ def _moved_half(bench: Bench, windows: tuple[Window, ...], far: int) -> Floats:
 def _ends(bench: Bench, own: tuple[Window, ...], length: int, slides: tuple[int, ...]) -> Floats:
     """[group, slide, (count, sum)] of the last state, in the ends of the windows of this length."""
     windows = filled(bench.corpus, tuple(Window(w.document, w.ids[-length:]) for w in own), length)
-    mine = min(length, len(own[0].ids))
-    sliding = Sliding(bench, slides, max(length // 2 + length // 8, length - mine))
+    own_length = min(length, len(own[0].ids))
+    sliding = Sliding(bench, slides, max(length // 2 + length // 8, length - own_length))
     for batch in bench.batches(windows):
         before = stream(bench, batch)
         for by in slides:

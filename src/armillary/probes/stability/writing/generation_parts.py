@@ -71,8 +71,8 @@ def norms_do_it(evidence: Evidence, departures: Departures) -> Part:
         verdict = "qualified"
     elif not any(side == "open" for sides in arms.values() for side in sides):
         verdict = "refuted"
-    counts = "; ".join(f"{arm}, {_count(sides, 'outside')} of {count} do" for arm, sides in arms.items())
-    text = f"{counts[0].upper()}{counts[1:]}, with the whole interval."
+    counts = "; ".join(f"{arm}, {_count(sides, 'outside')} of {count}" for arm, sides in arms.items())
+    text = f"State quantities beyond the band with the whole interval: {counts}."
     if leaves[FROZEN] and not leaves.get(APART, True):
         inside, unknown = (_count(arms[APART], side) for side in ("inside", "open"))
         text += (

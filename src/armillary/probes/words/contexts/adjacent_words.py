@@ -5,6 +5,7 @@ regression predicts that from the embeddings of the neighbouring words; each hal
 half. Means are taken within a half: a mean over both would let one half tell the other's deviations.
 """
 
+from collections import defaultdict
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,15 +35,16 @@ def predicted(anatomy: Anatomy, states: SampledStates, text: Corpus, seed: int, 
     """Of the sampled tokens whose word occurs at least twice in their half of the documents; with `others` also from
     the neighbours of another occurrence."""
     sums = np.zeros((text.groups, states.z.shape[1], 2, 2))
-    beside = _neighbours(text, anatomy.causal)
-    rows = np.array([i for i, place in enumerate(states.places.tolist()) if tuple(place) in beside], dtype=np.int64)
+    places = [tuple(place) for place in states.places.tolist()]
+    beside = _neighbours(text, anatomy.causal, places)
+    rows = np.array([i for i, place in enumerate(places) if place in beside], dtype=np.int64)
     document, position, token = states.places[rows].T[:3] if len(rows) else np.zeros((3, 0), dtype=np.int64)
     _, cell, counts = np.unique(2 * token + document % 2, return_inverse=True, return_counts=True)
     repeated = counts[cell] > 1
     if len(set((document[repeated] % 2).tolist())) < 2:
         return Predicted(sums, 0)
     rows, cell, fold, group = rows[repeated], cell[repeated], document[repeated] % 2, document[repeated] % text.groups
-    words = torch.tensor([beside[tuple(states.places[row].tolist())] for row in rows])
+    words = torch.tensor([beside[places[row]] for row in rows])
     embedding = torch.nn.functional.normalize(
         anatomy.W_E.detach()[words.clamp_min(0).to(anatomy.device)].float(), dim=-1
     )
@@ -95,21 +97,26 @@ def _by_size(cell: Ints) -> list[Ints]:
     return [np.stack([rows for rows in members if len(rows) == size]) for size in sizes]
 
 
-def _neighbours(text: Corpus, causal: bool) -> dict[tuple[int, ...], list[int]]:
-    """Document, position, token and following token of every place → the words beside it; −1 where there is none.
+def _neighbours(text: Corpus, causal: bool, places: list[tuple[int, ...]]) -> dict[tuple[int, ...], list[int]]:
+    """Document, position, token and following token of sampled places → the words beside each; −1 where there is none.
 
     A document in several windows repeats its positions: places that cannot be told apart are left out.
     """
     steps = [*range(-BACK, 0), *([] if causal else range(1, AHEAD + 1))]
-    beside: dict[tuple[int, ...], list[int]] = {}
-    twice = set()
+    wanted = defaultdict[int, set[tuple[int, ...]]](set)
+    for place in places:
+        wanted[place[0]].add(place)
+    beside = dict[tuple[int, ...], list[int]]()
+    twice = set[tuple[int, ...]]()
     for window in text.windows:
-        ids = window.ids
-        for t, token in enumerate(ids):
-            key = (window.document, t, token, ids[t + 1] if t + 1 < len(ids) else -1)
-            twice |= {key} & beside.keys()
-            beside[key] = [ids[t + step] if 0 <= t + step < len(ids) else -1 for step in steps]
-    return {key: words for key, words in beside.items() if key not in twice}
+        ids = (*window.ids, -1)
+        for place in wanted.get(window.document, ()):
+            t = place[1]
+            if t < len(window.ids) and (ids[t], ids[t + 1]) == place[2:]:
+                if place in beside:
+                    twice.add(place)
+                beside[place] = [window.ids[t + step] if 0 <= t + step < len(window.ids) else -1 for step in steps]
+    return {place: words for place, words in beside.items() if place not in twice}
 
 
 def _within(values: Floats, cell: Ints) -> Floats:

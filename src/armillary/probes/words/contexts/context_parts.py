@@ -36,7 +36,7 @@ def _differ(measures: "ContextMeasures") -> Part:
         why = Why.UNDEFINED if np.isnan([own[0], lost[0]]).any() else missing_interval(*own, *lost)
     reading = (
         f"In the later half of the depth a word's own share of its state is {say(own[0], '.2f')} (1: the word alone); "
-        f"with attention off {say(off[0], '.2f')}, of the same tokens {_signed(lost)} more; untrained "
+        f"with attention off it is {say(off[0], '.2f')}, for the same tokens {_signed(lost)} more; untrained "
         f"{say(twins, '.2f')}, on shuffled text {say(shuffled[0], '.2f')}."
     )
     return Part("they differ by context", verdict, reading + more_text(why), Statistic(OWN, *own), why=why)

@@ -14,7 +14,7 @@ from torch import Tensor
 from armillary.anatomy import Anatomy
 from armillary.anatomy.loading.load import load_model
 from armillary.anatomy.loading.steps import find_checkpoints
-from armillary.specimens.models.blank import blank_gpt2
+from armillary.specimens.models.blank_gpt2 import blank_gpt2
 from armillary.specimens.models.draws import generator, normal
 
 WORDS, CONTEXT, HEADS, COPYING, CODE, STEPS = 60, 64, 4, 2, 64, 4

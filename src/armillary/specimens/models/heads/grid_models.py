@@ -11,7 +11,7 @@ from torch.nn.functional import normalize
 
 from armillary.anatomy import Anatomy
 from armillary.anatomy.read import read
-from armillary.specimens.models.blank import blank_gpt2
+from armillary.specimens.models.blank_gpt2 import blank_gpt2
 from armillary.specimens.models.draws import normal
 from armillary.specimens.models.texts import TOPIC_WORDS, TOPICS
 

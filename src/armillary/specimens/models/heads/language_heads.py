@@ -14,7 +14,7 @@ from armillary.flow.documents import from_any
 from armillary.flow.tokens import Corpus, encode
 from armillary.probes.grid.language.templates import GROUPS, items
 from armillary.probes.grid.language.word_lists import PLACES as PREPOSITIONS
-from armillary.specimens.models.blank import blank_gpt2
+from armillary.specimens.models.blank_gpt2 import blank_gpt2
 from armillary.specimens.models.draws import generator, normal
 from armillary.specimens.models.streams.sense_models import plain_tokenizer, split
 

@@ -16,7 +16,7 @@ from armillary.anatomy import Anatomy
 from armillary.anatomy.read import read
 from armillary.lab.required_words import NOUNS
 from armillary.probes.attention.lexicon.related_nouns import related_pairs
-from armillary.specimens.models.blank import blank_gpt2
+from armillary.specimens.models.blank_gpt2 import blank_gpt2
 from armillary.specimens.models.draws import generator, normal
 
 D, HEADS, K, LAYERS = 64, 4, 16, 3

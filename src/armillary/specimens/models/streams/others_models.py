@@ -74,13 +74,13 @@ def unit_words(count: int, seed: int = 0) -> Tensor:
 
 def writing(bent: float, size: float, seed: int = 0) -> tuple[Anatomy, Corpus]:
     """Blocks whose feed-forward writes `size` times a random linear map of y, and `bent` times a map of |y| instead."""
-    identity, none = 3 * torch.eye(D), torch.zeros(D, 2 * D)
+    identity, zeros = 3 * torch.eye(D), torch.zeros(D, 2 * D)
 
     def feed_forward(layer: int) -> tuple[Tensor, Tensor]:
         straight, even = (normal(D, D, stream=50 + 2 * layer + i, seed=seed) / math.sqrt(D) for i in (0, 1))
         # gelu(a) − gelu(−a) = a, and their sum is about |a|.
         up, down = (1 - bent) * straight + bent * even, -(1 - bent) * straight + bent * even
-        return torch.cat((identity, -identity, none), 1), size * torch.cat((up, down, none.T)) / 3
+        return torch.cat((identity, -identity, zeros), 1), size * torch.cat((up, down, zeros.T)) / 3
 
     words = unit_words(VOCABULARY, seed)
     return assembled(words, feed_forward=feed_forward, seed=seed), corpus(seed=seed)
@@ -98,12 +98,12 @@ def curved(clears: bool = True, noise: float = 3.0, seed: int = 0) -> tuple[Anat
     rest = normal(WORDS, D - CURVE_AXES, stream=2, seed=seed)
     words[:, CURVE_AXES:] = noise * normalize(rest - rest.mean(1, keepdim=True), dim=1)
     scale = math.sqrt((2 + noise**2) / D)
-    identity, none, away = torch.eye(D), torch.zeros(D, 2 * D), torch.zeros(D, D)
+    identity, zeros, away = torch.eye(D), torch.zeros(D, 2 * D), torch.zeros(D, D)
     away[range(CURVE_AXES, D), range(CURVE_AXES, D)] = -scale
 
     def feed_forward(layer: int) -> tuple[Tensor, Tensor]:
         write = away if clears and layer == 0 else 0 * away
-        return torch.cat((identity, -identity, none), 1), torch.cat((write, -write, none.T))
+        return torch.cat((identity, -identity, zeros), 1), torch.cat((write, -write, zeros.T))
 
     return assembled(words, layers=3, feed_forward=feed_forward, seed=seed), chained(follows=0.95, seed=seed)
 
@@ -141,7 +141,7 @@ def unfolding(amplifies: bool = True, seed: int = 0, layers: int = 4, until: int
     rest = normal(VOCABULARY, D - SHEET_AXES, stream=2, seed=seed)
     rest = normalize(rest - rest.mean(1, keepdim=True), dim=1)
     words = torch.cat((sheet, FAINT * rest), 1)
-    identity, none, axes = torch.eye(D), torch.zeros(D, 2 * D), range(SHEET_AXES, D)
+    identity, zeros, axes = torch.eye(D), torch.zeros(D, 2 * D), range(SHEET_AXES, D)
     loud = 2.0
     scales = {0: math.sqrt((12 + FAINT**2) / D), until: math.sqrt((12 + loud**2) / D)}
     writes = {0: loud / FAINT - 1, until: FAINT / loud - 1}
@@ -150,7 +150,7 @@ def unfolding(amplifies: bool = True, seed: int = 0, layers: int = 4, until: int
         write = torch.zeros(D, D)
         if amplifies and layer in writes:
             write[axes, axes] = writes[layer] * scales[layer]
-        return torch.cat((identity, -identity, none), 1), torch.cat((write, -write, none.T))
+        return torch.cat((identity, -identity, zeros), 1), torch.cat((write, -write, zeros.T))
 
     return assembled(words, layers=layers, feed_forward=feed_forward, seed=seed), corpus(seed=seed)
 
@@ -167,7 +167,7 @@ def parked(itself: bool = False, seed: int = 0, mean: float = 0.0, loud: float =
     words[:, COMMON_AXIS] = mean
     places = torch.zeros(CONTEXT, D)
     places[0, MASSIVE_AXIS] = 4000
-    identity, none, key, value = torch.eye(D), torch.zeros(D, 2 * D), torch.zeros(D, D), torch.eye(D)
+    identity, zeros, key, value = torch.eye(D), torch.zeros(D, 2 * D), torch.zeros(D, D), torch.eye(D)
     key[MASSIVE_AXIS] = 1.0
     value[MASSIVE_AXIS] = 0
     value[MASSIVE_AXIS, COMMON_AXIS] = 0.5
@@ -183,7 +183,7 @@ def parked(itself: bool = False, seed: int = 0, mean: float = 0.0, loud: float =
         )
 
     def feed_forward(layer: int) -> tuple[Tensor, Tensor]:
-        return torch.cat((identity, -identity, none), 1), torch.cat((rest, -rest, none.T))
+        return torch.cat((identity, -identity, zeros), 1), torch.cat((rest, -rest, zeros.T))
 
     anatomy = assembled(words, places, attention=attention, feed_forward=feed_forward, heads=2, seed=seed)
     model: Any = anatomy.model

@@ -16,7 +16,7 @@ from armillary.anatomy.read import read
 from armillary.flow.documents import from_any
 from armillary.flow.tokens import Corpus, Window, encode
 from armillary.probes.words.senses.homographs import listed
-from armillary.specimens.models.blank import blank_gpt2
+from armillary.specimens.models.blank_gpt2 import blank_gpt2
 from armillary.specimens.models.draws import generator, normal
 
 PLACES, CODES = 48, 64

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from armillary.anatomy import Anatomy
 from armillary.anatomy.read import read
-from armillary.specimens.models.blank import blank_gpt2
+from armillary.specimens.models.blank_gpt2 import blank_gpt2
 from armillary.specimens.models.draws import normal
 
 WIDTH, WORDS, CONTEXT = 64, 48, 64

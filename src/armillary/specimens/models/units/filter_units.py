@@ -10,7 +10,7 @@ from torch.nn.functional import normalize
 from armillary.anatomy import Anatomy
 from armillary.anatomy.read import read
 from armillary.specimens.models.bag import CONTEXT, VOCABULARY
-from armillary.specimens.models.blank import blank_gpt2
+from armillary.specimens.models.blank_gpt2 import blank_gpt2
 from armillary.specimens.models.draws import normal, number
 
 WORDS, WIDTH = 60, 64

@@ -122,10 +122,10 @@ def summarising(share: float = 1.0, directions: int = 2, units: int = 2 * WIDTH,
     return W_in, torch.zeros(units), (share * few + (1 - share) * every) / 100
 
 
-def silencing(kept: int = 2, units: int = 2 * WIDTH, seed: int = 0) -> Layer:
+def silencing(always_on: int = 2, units: int = 2 * WIDTH, seed: int = 0) -> Layer:
     """A few units are always on; the others are below zero, and would write along all directions."""
     b_in = torch.full((units,), -8.0)
-    b_in[:kept] = 8.0
+    b_in[:always_on] = 8.0
     W_in = normal(WIDTH, units, stream=4, seed=seed) / WIDTH**0.5
     return W_in, b_in, normal(units, WIDTH, stream=7, seed=seed) / 100
 

@@ -215,7 +215,7 @@ def _pairs(canvas: go.Figure, study: StudyOutcome, row: int) -> None:
     for index, arm in enumerate(study.arms):
         shared = sorted(arm.losses.keys() & base.keys())
         pairs = [(seed, arm.losses[seed], base[seed]) for seed in shared]
-        known = [(seed, ours - theirs) for seed, ours, theirs in pairs if ours is not None and theirs is not None]
+        known = [(seed, changed - base) for seed, changed, base in pairs if changed is not None and base is not None]
         if arm is study.reference or not known:
             continue
         at = [math.copysign(min(abs(gap), 0.97 * reach), gap) for _, gap in known]
@@ -237,12 +237,12 @@ def _gaps(canvas: go.Figure, study: StudyOutcome, row: int) -> None:
     """The difference to the reference during training: mean of the pairs, with its t interval."""
     reach, base = _reach(study), _by_seed(study, study.reference.name)
     for index, arm in enumerate(study.arms[1:], 1):
-        ours = _by_seed(study, arm.name)
-        seeds = sorted(ours.keys() & base.keys())
+        losses = _by_seed(study, arm.name)
+        seeds = sorted(losses.keys() & base.keys())
         if len(seeds) < 2:
             continue
-        gaps = np.array([[a - b for (_, a), (_, b) in zip(ours[s], base[s], strict=True)] for s in seeds])
-        steps, mean = [step for step, _ in ours[seeds[0]]], gaps.mean(0)
+        gaps = np.array([[a - b for (_, a), (_, b) in zip(losses[s], base[s], strict=True)] for s in seeds])
+        steps, mean = [step for step, _ in losses[seeds[0]]], gaps.mean(0)
         half = float(stats.t.ppf(0.975, len(seeds) - 1)) * gaps.std(0, ddof=1) / math.sqrt(len(seeds))
         canvas.add_trace(_line(arm.name, steps, mean.tolist(), _tint(study, index), _dash(index)), row, 1)
         canvas.add_trace(_shade(arm.name, steps, mean - half, mean + half, _tint(study, index)), row, 1)

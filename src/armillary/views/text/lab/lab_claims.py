@@ -30,9 +30,10 @@ def lab_claim_text(claim: LabClaim, width: int | None = None) -> str:
     explained: list[tuple[str, Sequence[str]]] = [
         ("chapter", [chapter_title(claim.claim.chapter)]),
         ("source", sources(claim.claim)),
-        ("definition", [claim.claim.definition]),
-        ("control", [claim.claim.control]),
-        ("rule", [claim.claim.rule]),
+        ("asked", [claim.claim.question] if claim.claim.question else []),
+        ("definition", claim.claim.definition.split("\n")),
+        ("control", claim.claim.control.split("\n")),
+        ("rule", claim.claim.rule.split("\n")),
         ("changed", changed_rules(claim.claim)),
         ("command", [claim.command]),
         ("verdict", verdict_lines(claim)),

@@ -11,8 +11,11 @@ from armillary.probes.machinery.verdicts import beats, by_share, missing_interva
 from armillary.results import Control, Part, Statistic, Verdict, Why, say
 
 ERROR = "largest error of updates rebuilt from keys and values, relative to the largest update"
-RULE = "Supported if no error exceeds 64 roundings of the model's dtype (8 in half precision); refuted otherwise. It "
-RULE += "holds by definition, so a support says nothing about training."
+RULE = (
+    "Supported if no error exceeds 64 roundings of the model's dtype (8 in half precision).\n"
+    "Refuted otherwise.\n"
+    "It holds by definition, so a support says nothing about training."
+)
 
 
 def definition_part(evidence: Evidence, errors: Floats, layers: list[str], name: str, store: str, writer: str) -> Part:
@@ -75,10 +78,13 @@ def few_keys_rule(places: str) -> str:
     place = places.removesuffix("s")
     return (
         f"A {place} stores if its ratio is at least {T.store_ratio} and significant against both kinds of chance "
-        f"(Benjamini–Hochberg over {places}, {T.false_discovery:.0%}). Supported if at least {T.heads_many:.0%} of "
-        f"{places} store and the whole interval of the median {place}'s ratio lies above that of untrained models. "
-        f"Refuted if at most {T.sites_few:.0%} of {places} store, or the interval lies below the upper end of "
-        f"untrained models. Qualified if some {places} store. Undecided if the interval spans that end"
+        f"(at most {T.false_discovery:.0%} false discoveries over {places}, Benjamini–Hochberg).\n"
+        f"Supported if at least {T.heads_many:.0%} of {places} store, and the whole interval of the median {place}'s "
+        "ratio lies above that of untrained models.\n"
+        f"Refuted if at most {T.sites_few:.0%} of {places} store, or if the ratio is no larger than untrained models "
+        "reach.\n"
+        f"Qualified if more {places} store, but not {T.heads_many:.0%}.\n"
+        "Undecided if the interval spans what untrained models reach"
     )
 
 
