@@ -9,7 +9,7 @@ import runpy
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +22,7 @@ import armillary
 from armillary.errors import ModelError, OutputError
 from armillary.results import Survey
 from armillary.results.disk import files as writing
+from armillary.results.disk import lock
 from armillary.results.disk.folder_swap import JOURNAL, LOCK, tidy
 from armillary.results.disk.lock import locked
 from armillary.results.store import read_survey
@@ -153,7 +154,7 @@ def test_whoever_reads_while_another_writes_sees_one_survey(surveys: tuple[Surve
     try:
         until = time.monotonic() + 30
         while time.monotonic() < until and len(seen) < 2:
-            seen.update(one.model.name for one in (read_survey(tmp_path) for _ in range(25)))
+            seen.update(survey.model.name for survey in (read_survey(tmp_path) for _ in range(25)))
     finally:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
@@ -175,17 +176,17 @@ def test_the_disk_is_full_at_every_write(
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             return real(*args, **more)
 
-        said = ""
+        message = ""
         with monkeypatch.context() as patch:
             patch.setattr(os, operation, full)
             try:
                 surveys[1].save(tmp_path)
             except OutputError as error:
-                said = str(error)
-        if not said:
+                message = str(error)
+        if not message:
             break
         failures += 1
-        assert "the disk is full; free some space" in said
+        assert "the disk is full; free some space" in message
         one_of(tmp_path, surveys)
         tidy(tmp_path)
         surveys[0].save(tmp_path)
@@ -216,8 +217,8 @@ def test_a_full_disk_keeps_the_survey_first(
 
 def test_a_folder_that_is_removed_is_made_again(model: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    made = armillary.survey(str(model), out=out, tell=lambda so_far: shutil.rmtree(out, ignore_errors=True), **READ)
-    assert [f.id for f in read_survey(out)] == [f.id for f in made]
+    survey = armillary.survey(str(model), out=out, tell=lambda so_far: shutil.rmtree(out, ignore_errors=True), **READ)
+    assert [f.id for f in read_survey(out)] == [f.id for f in survey]
 
 
 def test_a_folder_of_the_system_is_refused(model: Path) -> None:
@@ -271,6 +272,29 @@ def test_of_several_that_begin_at_once_one_writes(tmp_path: Path, stale: bool) -
 
         codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in [child(hold) for _ in range(6)]]
         assert set(codes) <= {0, 11} and 11 in codes
+
+
+def test_nobody_takes_a_folder_while_another_looks_at_its_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The holder ends, and a second process comes, between the moment a first one sees the lock and its reading it."""
+    monkeypatch.setattr(lock, "PATIENCE", 0.1)
+    (tmp_path / LOCK).write_text("the holder's")
+    codes = []
+
+    def take() -> None:
+        with suppress(OutputError), locked(tmp_path):
+            os._exit(11)
+
+    def look(path: Path, owner: Mapping[str, object]) -> None:
+        monkeypatch.undo()
+        path.unlink()
+        monkeypatch.setattr(lock, "PATIENCE", 0.1)
+        codes.append(os.waitstatus_to_exitcode(os.waitpid(child(take), 0)[1]))
+
+    monkeypatch.setattr(lock, "_refuse_if_held", look)
+    with locked(tmp_path):
+        codes.append(os.waitstatus_to_exitcode(os.waitpid(child(take), 0)[1]))
+    codes.append(os.waitstatus_to_exitcode(os.waitpid(child(take), 0)[1]))
+    assert codes == [0, 0, 11]
 
 
 def test_a_lock_that_is_no_file_is_taken_over(tmp_path: Path) -> None:

@@ -4,7 +4,8 @@ import errno
 import json
 import os
 import platform
-import secrets
+import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -14,6 +15,11 @@ from armillary.errors import OutputError
 from armillary.results.disk.files import read_bytes, stage, strict_json, why_not
 from armillary.results.disk.folder_swap import LOCK, tidy
 
+if sys.platform != "win32":
+    import fcntl
+
+# Seconds to wait while another process looks at the lock, which takes milliseconds.
+PATIENCE = 5.0
 # Disks that know no second name for a file.
 NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
@@ -31,27 +37,32 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def _take(path: Path) -> None:
-    mine = {"pid": os.getpid(), "born": _born(os.getpid()), "host": platform.node()}
-    content = json.dumps(mine | {"since": datetime.now(UTC).isoformat(timespec="seconds")})
-    part = None
+    owner = {"pid": os.getpid(), "born": _born(os.getpid()), "host": platform.node()}
+    content = json.dumps(owner | {"since": datetime.now(UTC).isoformat(timespec="seconds")})
     try:
         # Written before it has its name: nobody ever sees a lock that does not say whose it is.
         part = stage(path, content)
-        for _ in range(2):
-            try:
-                _name(part, path, content)
-                return
-            except FileExistsError:
-                _refuse_if_held(path, mine)
-                _remove_stale(path, mine)
-            except FileNotFoundError:
-                break  # another holds the folder, and has tidied it
+        try:
+            with _turn(path.parent) as mine:
+                if mine and _named(part, path, content, owner):
+                    return
+        finally:
+            part.unlink(missing_ok=True)
     except OSError as error:
         raise OutputError(why_not(path, error)) from error
-    finally:
-        if part is not None:
-            part.unlink(missing_ok=True)
     raise OutputError(f"another process has just begun to write to {path.parent}; choose another folder.")
+
+
+def _named(part: Path, path: Path, content: str, owner: Mapping[str, object]) -> bool:
+    """Whether the lock is this process's now; not if another came first, and perhaps tidied the folder."""
+    if os.path.lexists(path):
+        _refuse_if_held(path, owner)
+        _remove(path)
+    try:
+        _name(part, path, content)
+    except (FileExistsError, FileNotFoundError):
+        return False
+    return True
 
 
 def _name(part: Path, path: Path, content: str) -> None:
@@ -64,33 +75,51 @@ def _name(part: Path, path: Path, content: str) -> None:
             file.write(content)
 
 
-def _remove_stale(path: Path, mine: Mapping[str, object]) -> None:
-    """Remove the lock of a process that is gone; of two that find it, one may already hold the folder anew."""
-    aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+@contextmanager
+def _turn(folder: Path) -> Iterator[bool]:
+    """Whether this process may act on what it sees of the folder's lock: one process of a machine at a time.
+
+    Without this, of three that meet the lock of a dead one, the third removes what the second has put in its place.
+    Where a system or a disk has no such locks, the first name decides alone.
+    """
+    handle = None
     try:
-        os.rename(path, aside)
-    except FileNotFoundError:
-        return
-    try:
-        _refuse_if_held(aside, mine)
-    except OutputError:
-        with suppress(OSError):
-            os.link(aside, path)
-        raise
+        if sys.platform != "win32":
+            with suppress(OSError):
+                handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        yield handle is None or _flock(handle)
     finally:
-        if aside.is_dir() and not aside.is_symlink():
-            aside.rmdir()
-        else:
-            aside.unlink(missing_ok=True)
+        if handle is not None:
+            os.close(handle)
 
 
-def _refuse_if_held(path: Path, mine: Mapping[str, object]) -> None:
+def _flock(handle: int) -> bool:
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            time.sleep(0.002)
+        except OSError:
+            return True
+    return False
+
+
+def _remove(stale: Path) -> None:
+    if stale.is_dir() and not stale.is_symlink():
+        stale.rmdir()
+    else:
+        stale.unlink(missing_ok=True)
+
+
+def _refuse_if_held(path: Path, owner: Mapping[str, object]) -> None:
     try:
         holder = strict_json(read_bytes(path))
         pid, born, host, since = (holder[key] for key in ("pid", "born", "host", "since"))
     except (OSError, ValueError, KeyError, TypeError):
         return  # a lock that was never written to the end
-    if host != mine["host"]:
+    if host != owner["host"]:
         raise OutputError(
             f"a process on {host!s:.80} has written to {path.parent} since {since!s:.40}; choose another folder, or "
             f"delete {path} if that process is gone."
