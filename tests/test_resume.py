@@ -11,6 +11,7 @@ import sys
 import time
 
 import folders
+import psutil
 import pytest
 from command import blank_figures, check_sentence, run
 
@@ -241,6 +242,23 @@ def test_one_process_at_a_time(model, tmp_path):
     with locked(out), pytest.raises(OutputError, match=rf"process {os.getpid()} has written to .* wait for it"):
         survey(model, out)
     assert not (out / LOCK).exists()
+
+
+@pytest.mark.parametrize("seconds", [-86400.0, -1.0, 1.0, 3600.0])
+def test_a_clock_that_is_set_frees_no_lock(tmp_path, monkeypatch, seconds):
+    """Times of the day that a process and its machine began are computed from the clock as it stands."""
+    with locked(tmp_path):
+        began, booted = psutil.Process.create_time, psutil.boot_time
+        monkeypatch.setattr(psutil.Process, "create_time", lambda process: began(process) + seconds)
+        monkeypatch.setattr(psutil, "boot_time", lambda: booted() + seconds)
+        with pytest.raises(OutputError, match="wait for it"), locked(tmp_path):
+            pass
+
+
+def test_the_lock_of_another_process_is_left(tmp_path):
+    with locked(tmp_path):
+        (tmp_path / LOCK).write_text("another's, after this one was deleted by hand")
+    assert (tmp_path / LOCK).exists()
 
 
 @pytest.mark.parametrize(

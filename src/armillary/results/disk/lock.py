@@ -20,6 +20,8 @@ if sys.platform != "win32":
 
 # Seconds to wait while another process looks at the lock, which takes milliseconds.
 PATIENCE = 5.0
+# Seconds by which two readings of a process's start may differ: the start of the machine is known in whole ones.
+CLOCK = 2.0
 # Disks that know no second name for a file.
 NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
@@ -28,15 +30,18 @@ NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 def locked(folder: Path) -> Iterator[None]:
     """The folder belongs to this process until the end; the lock of a process that died is taken over."""
     path = Path(folder) / LOCK
-    _take(path)
+    content = _take(path)
     try:
         tidy(Path(folder))
         yield
     finally:
-        path.unlink(missing_ok=True)
+        # Somebody may have deleted this process's lock by hand, and another process may have put its own in the place.
+        with suppress(OSError):
+            if read_bytes(path) == content.encode():
+                path.unlink(missing_ok=True)
 
 
-def _take(path: Path) -> None:
+def _take(path: Path) -> str:
     owner = {"pid": os.getpid(), "born": _born(os.getpid()), "host": platform.node()}
     content = json.dumps(owner | {"since": datetime.now(UTC).isoformat(timespec="seconds")})
     try:
@@ -45,7 +50,7 @@ def _take(path: Path) -> None:
         try:
             with _turn(path.parent) as mine:
                 if mine and _named(part, path, content, owner):
-                    return
+                    return content
         finally:
             part.unlink(missing_ok=True)
     except OSError as error:
@@ -124,17 +129,25 @@ def _refuse_if_held(path: Path, owner: Mapping[str, object]) -> None:
             f"a process on {host!s:.80} has written to {path.parent} since {since!s:.40}; choose another folder, or "
             f"delete {path} if that process is gone."
         )
-    if _born(pid) == born:
+    if _lives(pid, born):
         raise OutputError(
             f"process {pid} has written to {path.parent} since {since!s:.40}; wait for it or choose another folder."
         )
 
 
+def _lives(pid: object, born: object) -> bool:
+    now = _born(pid)
+    return now is not None and isinstance(born, int | float) and abs(now - born) < CLOCK
+
+
 def _born(pid: object) -> float | None:
-    """When a process began, which tells it from a later one with its number; None if there is none."""
+    """Seconds from the machine's start to a process's, which tell it from a later one with its number; None if gone.
+
+    Not by the clock of the day: where that is set, all processes would seem to have begun at another time.
+    """
     import psutil
 
     try:
-        return psutil.Process(pid).create_time() if isinstance(pid, int) else None
+        return psutil.Process(pid).create_time() - psutil.boot_time() if isinstance(pid, int) else None
     except (psutil.Error, ValueError, OverflowError):
         return None
