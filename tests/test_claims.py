@@ -88,6 +88,12 @@ def test_earlier_words_of_a_rule_are_no_words_of_today():
         assert claim.same_rule(claim.rule_digest) and not claim.same_rule("0" * 12)
 
 
+def test_changes_of_a_rule_are_told_in_order():
+    for claim in claims():
+        dates = [change.date for change in claim.changes]
+        assert dates == sorted(dates), claim.id
+
+
 def test_every_claim_has_an_id_of_its_own():
     assert len({probe.claim.id for probe in PROBES}) == len(PROBES)
 

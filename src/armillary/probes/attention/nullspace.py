@@ -74,11 +74,6 @@ class Nullspace:
         kind="learned",
         changes=(
             RuleChange(
-                "2026-11-18",
-                "A share must exceed untrained models and chance by one query in a hundred, the size that counts as "
-                "'some'. Any excess had been enough: 0.499 against 0.498 would have been supported.",
-            ),
-            RuleChange(
                 "2026-11-15",
                 "At first only the size of the correlation counted, and untrained models passed. The correlation "
                 "must now also exceed random initialisation.",
@@ -87,6 +82,11 @@ class Nullspace:
                 "2026-11-16",
                 "The rule decided on a correlation, which is not what the source says, and an untrained model passed "
                 "it by 0.02. It now counts queries and keys in the null space; the correlation is a part of our own.",
+            ),
+            RuleChange(
+                "2026-11-18",
+                "A share must exceed untrained models and chance by one query in a hundred, the size that counts as "
+                "'some'. Any excess had been enough: 0.499 against 0.498 would have been supported.",
             ),
         ),
         rewordings=(

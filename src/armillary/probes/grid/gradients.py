@@ -88,12 +88,12 @@ class HeadGradients:
         ),
         kind="behaviour",
         changes=(
-            FIVE_SHOWN,
             RuleChange(
                 "2026-11-16",
                 "The change is divided by what the silenced head writes. Heads of untrained models write little and "
                 "had all come out as independent, eight models of eight.",
             ),
+            FIVE_SHOWN,
         ),
         rewordings=(
             Rewording("2026-11-18", "9d7526bc7552", 2),

@@ -73,13 +73,13 @@ class Drift:
             "with."
         ),
         changes=(
-            FIVE_SHOWN,
             RuleChange(
                 "2026-11-16",
                 "The verdict depended on the length of the window: the longer it is, the smaller the angle. It is now "
                 "taken at the longest window that context and cost allow. The source also says that norms tame the "
                 "drift; that is a second part, decided by the ratio of angles with norms frozen and live.",
             ),
+            FIVE_SHOWN,
         ),
         rewordings=(
             Rewording("2026-11-18", "84e3dad25b9d", 2),

@@ -86,13 +86,6 @@ class ManifoldErrors:
         ),
         changes=(
             RuleChange(
-                "2026-11-18",
-                "The model must predict better than untrained ones. On an untrained Llama of three layers, with an "
-                "encyclopaedia, the scores added 0.063 [0.038, 0.092] where five twins add 0.000, at most 0.034: most "
-                "add nothing, and one that adds something is not within their interval. Which tokens are hard for such "
-                "a model, and which lie far off, both follow from the drawn weights.",
-            ),
-            RuleChange(
                 "2026-11-16",
                 "The baseline knew how rare the next token is, which nothing at that place knows: not even the "
                 "model's own entropy could have passed. It now holds what is known there, and the entropy is the "
@@ -117,6 +110,13 @@ class ManifoldErrors:
                 "Without a clear weight the interval was [0, 0], and the claim was refuted however short the text. On "
                 "the built-in Llama with 2500 tokens of an encyclopaedia a score left out may add 0.033, more than the "
                 "margin. What such a score may add is part of the interval now.",
+            ),
+            RuleChange(
+                "2026-11-18",
+                "The model must predict better than untrained ones. On an untrained Llama of three layers, with an "
+                "encyclopaedia, the scores added 0.063 [0.038, 0.092] where five twins add 0.000, at most 0.034: most "
+                "add nothing, and one that adds something is not within their interval. Which tokens are hard for such "
+                "a model, and which lie far off, both follow from the drawn weights.",
             ),
         ),
         rewordings=(

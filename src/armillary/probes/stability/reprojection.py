@@ -78,7 +78,6 @@ class Reprojection:
             "Undecided otherwise: an interval spans its limit, or is missing."
         ),
         changes=(
-            FIVE_SHOWN,
             RuleChange(
                 "2026-11-15",
                 "The rule asks for both ways of freezing, with first tokens and without, after the first numbers "
@@ -89,6 +88,7 @@ class Reprojection:
                 "The two conditions became parts with verdicts of their own. A comparison whose interval spans the "
                 "limit no longer counts as 'not held back'. Untrained models are several, not one.",
             ),
+            FIVE_SHOWN,
         ),
         rewordings=(
             Rewording("2026-11-18", "51b2af8d24e7", 3),
