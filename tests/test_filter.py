@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from planted import first_reading, name_of, tried
+from planted import conclude, first_reading, name_of, tried
 from tiny import MAKERS, tiny
 
 from armillary.anatomy import Anatomy
@@ -44,7 +44,6 @@ from armillary.specimens.models.units.filter_units import (
     skewed,
     steady,
 )
-from armillary.specimens.planted.case import conclude
 from armillary.specimens.planted.filter_cases import CASES
 
 # Those that experiment; the others are tried in test_second_a.py.
