@@ -112,9 +112,9 @@ def _total(anatomy: Anatomy) -> float:
 # A file is run by one worker, so that what its tests share is computed once. The longest begin, longest first, so that
 # both workers end together; all others follow in their own order.
 LONGEST = (
-    "golden cli stability lab_study examples calibrate grid sphere filter lab_known second_b resume second_c cluster "
-    "attention_words travel site second_e grid_flow attention second_a health claims shards cli_lab others bench "
-    "travel_view lab_mimic crosscheck lab jobs"
+    "golden cli lab_study stability examples calibrate grid resume sphere filter second_c cluster attention_words "
+    "second_b second_a others site second_e cli_lab lab_known shards travel health bench attention claims grid_flow "
+    "lab_mimic crosscheck lab travel_view jobs"
 ).split()
 
 VARIABLE = "ARMILLARY_TEST_SEED"

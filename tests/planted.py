@@ -1,10 +1,14 @@
 """The evidence that a survey would gather of planted models, and what it would conclude."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import cache
 
+import pytest
+
 from armillary.anatomy import Anatomy
+from armillary.flow import controls
 from armillary.flow.tokens import Corpus
 from armillary.probes import PROBES
 from armillary.probes.machinery.bench import Bench
@@ -14,7 +18,8 @@ from armillary.probes.machinery.probe import AnyProbe, Experimenter
 from armillary.probes.machinery.shared_pass import gather
 from armillary.results import VERDICTS, Finding
 from armillary.specimens.planted import CASES
-from armillary.specimens.planted.case import Case, conclude
+from armillary.specimens.planted import case as cases
+from armillary.specimens.planted.case import Case, probe_of
 from armillary.views.text.strip_scale import compared
 
 
@@ -53,9 +58,28 @@ def bench_of(gathered: Evidence) -> Bench:
     return Bench(gathered.anatomy, gathered.corpus, gathered.untrained, gathered.seed)
 
 
+@contextmanager
+def twins_that_decide(probe: AnyProbe) -> Iterator[None]:
+    """Two untrained models in place of five, unless the model must beat them: they are shown, and decide nothing.
+
+    Most passes of a planted model are those of its untrained twins.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        if probe.claim.kind != "learned":
+            patch.setattr(controls, "TWINS", ((float("inf"), 2),))
+        yield
+
+
 def tried(probe: AnyProbe, anatomy: Anatomy, text: Corpus) -> Finding:
     """What a probe concludes from its instruments, or from its own passes."""
-    return concluded(probe, gather(anatomy, text, probe.instruments))
+    with twins_that_decide(probe):
+        return concluded(probe, gather(anatomy, text, probe.instruments))
+
+
+def conclude(case: Case, seed: int = 0) -> Finding:
+    """What a survey would conclude about the case's claim."""
+    with twins_that_decide(probe_of(case.planted.claim)):
+        return cases.conclude(case, seed=seed)
 
 
 SECOND_READING = {

@@ -159,6 +159,10 @@ WRONG_TABLES = {
         r"down_proj gives 32 columns, and a gate and a factor of 48 hidden values each need 96",
     ),
     "no norm": ({"ln2": "mlp.activation_fn"}, r"mlp\.activation_fn \(SiLUActivation\) is not a norm that can be read"),
+    "a module where the config's attribute is asked for": (
+        {"activation": "activation_fn"},
+        r"names the activation 'activation_fn', which is neither .* attributes that name one: hidden_act\.",
+    ),
     "no attention": ({"attention": "mlp"}, r"mlp \(Phi3MLP\) has no head width"),
     "no blocks": ({"blocks": "h"}, r"names 'h', and Phi3Model has no such module; it has embed_tokens, layers"),
     "a final norm of another name": ({"ln_final": "ln_f"}, r"names 'ln_f', and Phi3Model has no such module"),

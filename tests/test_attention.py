@@ -6,8 +6,8 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from planted import conclude, first_reading, name_of, tried
 from planted import evidence as gathered_for
-from planted import first_reading, name_of
 
 from armillary.anatomy.folded import fold
 from armillary.anatomy.read import read
@@ -43,7 +43,6 @@ from armillary.specimens.models.heads.scoring_heads import (
 )
 from armillary.specimens.models.texts import corpus
 from armillary.specimens.planted.attention_cases import CASES
-from armillary.specimens.planted.case import conclude
 
 evidence = partial(gathered_for, chapters="B")
 
@@ -274,9 +273,9 @@ def test_a_share_must_exceed_untrained_models_by_a_size_that_counts(share, verdi
 
 def test_a_bias_chooses_where_nothing_is_seen():
     """A query without its visible part attends as the biases say, not to all keys equally."""
-    parts = {part.name: part for part in Nullspace().conclude(evidence(query_bias_alone(), corpus())).parts}
+    parts = {part.name: part for part in tried(Nullspace(), query_bias_alone(), corpus()).parts}
     assert parts["a query without its visible part attends equally"].verdict == "refuted"
-    parts = {part.name: part for part in Nullspace().conclude(evidence(random_heads(), corpus())).parts}
+    parts = {part.name: part for part in tried(Nullspace(), random_heads(), corpus()).parts}
     assert parts["a query without its visible part attends equally"].statistic.value == pytest.approx(1, abs=1e-6)
 
 

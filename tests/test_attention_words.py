@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from planted import case_of, first_reading, name_of, weights
+from planted import case_of, conclude, first_reading, name_of, weights
 
 from armillary import load
 from armillary.anatomy.read import read
@@ -28,7 +28,7 @@ from armillary.probes.machinery.tables import head_names
 from armillary.results import Why
 from armillary.specimens.models.heads import word_heads as heads
 from armillary.specimens.models.heads.scoring_heads import misread
-from armillary.specimens.planted.case import conclude, evidence_of
+from armillary.specimens.planted.case import evidence_of
 from armillary.specimens.planted.word_head_cases import CASES, FIRST, LAST, LOUD
 
 PROBES = (Related, KeyLookup, Store, Subjects)

@@ -113,14 +113,13 @@ def test_the_plane_is_one_vanishing_eigenvalue_and_the_radius_none(kind: str, ex
     x = x - x.mean(dim=1, keepdim=True) if kind == "layer" else x
     z = x / x.square().mean(dim=1, keepdim=True).sqrt()
     cov = z.T.cov(correction=0)
-    assert near_zero_count(eigenvalues(cov).values) == expected
+    assert near_zero_count(eigenvalues(cov)) == expected
 
 
-def test_clipped_eigenvalues_are_reported() -> None:
+def test_what_rounding_made_negative_is_zero() -> None:
     spectrum = eigenvalues(torch.diag(torch.tensor([1.0, -1e-9, 2.0], dtype=torch.float64)))
-    assert spectrum.values.tolist() == [0.0, 1.0, 2.0]
-    assert (spectrum.clipped, spectrum.most_negative) == (1, -1e-9)
-    assert eigenvalues(np.eye(2)).clipped == 0
+    assert spectrum.tolist() == [0.0, 1.0, 2.0]
+    assert eigenvalues(np.eye(2)).tolist() == [1.0, 1.0]
 
 
 def test_spectrum_refuses_what_is_no_covariance() -> None:
@@ -333,10 +332,9 @@ def test_bootstrap_shapes_and_undefined_draws() -> None:
     rows[:, :, 1] = 1
     interval = bootstrap(rows, lambda s: s[:, :, 1] / np.where(s[:, :, 0] > 0, s[:, :, 0], np.nan))
     assert interval.value.tolist() == [5.0] * 3
-    assert interval.low.shape == (3,)
-    assert abs(interval.undefined / 400 - 0.8**5) < 0.1
+    # A third of the draws are without the document that counts; the interval is that of the others.
+    assert interval.low.shape == (3,) and np.isfinite([interval.low, interval.high]).all()
     nowhere = bootstrap(rows, lambda s: s[:, 0, 0] * np.nan)
-    assert nowhere.undefined == 400
     assert np.isnan(nowhere.low)
     with pytest.raises(ValueError, match="at least two"):
         bootstrap(rows[:1], lambda s: s[:, 0, 0])

@@ -22,7 +22,7 @@ from armillary.specimens.models.sick import HEAD, INJURIES, LAYER, TWIN, UNIT, i
 from armillary.training.health import HealthCallback
 from armillary.views.text.health import health_text
 
-TOKENS = 800
+TOKENS = 400
 # Injury → the line that must find it, its status, and what names the place.
 FOUND = {
     "a dead unit": ("units.dead", "look", f"L{LAYER} unit {UNIT}"),

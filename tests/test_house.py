@@ -219,6 +219,36 @@ def test_crowds_and_namesakes_are_noticed(tmp_path):
     assert _repeated_classes({"a.py": narrow, "b.py": wide}) == {"Row": ["a.py", "b.py"]}
 
 
+# Characters of a body from which on it is a definition, and not a call.
+A_DEFINITION = 48
+
+
+def _written_twice(sources: dict[str, str]) -> list[list[str]]:
+    """Functions of modules that have the same parameters and the same body, whatever they are called."""
+    homes: dict[str, list[str]] = {}
+    for path, source in sources.items():
+        for node in ast.parse(source).body:
+            if isinstance(node, ast.FunctionDef):
+                body = node.body[1:] if ast.get_docstring(node) else node.body
+                names = [arg.arg for arg in ast.walk(node.args) if isinstance(arg, ast.arg)]
+                text = "\n".join(map(ast.unparse, body))
+                if len(text) >= A_DEFINITION:
+                    homes.setdefault(f"{names}\n{text}", []).append(f"{path}: {node.name}")
+    return [where for where in homes.values() if len(where) > 1]
+
+
+def test_a_function_is_written_once():
+    sources = {path.relative_to(ROOT).as_posix(): path.read_text("utf-8") for path in ROOT.rglob("*.py")}
+    assert not _written_twice(sources), "one of each group serves all"
+
+
+def test_a_function_that_is_written_twice_is_noticed():
+    body = "    value, low, high = values.tolist()\n    return value, low, high\n"
+    first = f"def triple(values: Floats) -> Interval:\n    '''Three.'''\n{body}"
+    assert _written_twice({"a.py": first, "b.py": f"def _three(values):\n{body}"}) == [["a.py: triple", "b.py: _three"]]
+    assert not _written_twice({"a.py": first, "b.py": f"def _three(rows):\n{body.replace('values', 'rows[0]')}"})
+
+
 LIGHT = [
     "armillary",
     "armillary.cli",

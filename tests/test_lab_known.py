@@ -92,7 +92,7 @@ def test_known_runs_from_the_command_line(text, gate, tmp_path):
     assert all("taken_from" in row for row in read_runs(out))
 
 
-CHAIN = Size("chain", 2, 32, 4, context=32, batch=16, tokens=250 * 512, vocabulary=257)
+CHAIN = Size("chain", 1, 32, 4, context=32, batch=16, tokens=250 * 512, vocabulary=257)
 
 
 @pytest.fixture(scope="module")

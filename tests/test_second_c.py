@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from planted import bench_of, case_of, finding_of, name_of, whole
+from planted import bench_of, case_of, conclude, finding_of, name_of, whole
 from scipy.stats import rankdata
 from tiny import tiny
 
@@ -52,7 +52,6 @@ from armillary.specimens.models.streams.sense_models import (
 )
 from armillary.specimens.models.texts import corpus
 from armillary.specimens.planted import CASES
-from armillary.specimens.planted.case import conclude
 
 FAMILIES = ("gpt2", "llama", "gemma2", "gpt_neox", "opt-post", "bert")
 

@@ -7,7 +7,7 @@ import shutil
 import folders
 import pytest
 import torch
-from command import check_sentence, run
+from command import blank_figures, check_sentence, run
 
 import armillary
 from armillary.errors import ArmillaryError, OutputError, TextError
@@ -24,8 +24,9 @@ TEXT = list(sample().texts)[:24]
 
 @pytest.fixture(autouse=True, scope="module")
 def small():
-    """Batches of a few hundred tokens; two untrained twins, since every arm is divided alike."""
+    """Batches of a few hundred tokens; two untrained twins, since every arm is divided alike; no pictures."""
     with pytest.MonkeyPatch.context() as patch:
+        blank_figures(patch)
         patch.setattr("armillary.flow.controls.TWINS", ((float("inf"), 2),))
         patch.setattr("armillary.flow.tokens.BATCH_TOKENS", 256)
         patch.setattr("armillary.flow.tokens.SEGMENT_TOKENS", 600)

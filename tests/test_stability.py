@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 import transformers as tr
-from planted import bench_of, first_reading, name_of, tried
+from planted import bench_of, finding_of, first_reading, name_of, tried
 from tiny import MAKERS, tiny
 
 from armillary.anatomy.read import read
@@ -62,7 +62,6 @@ from armillary.specimens.models.streams.stability_models import (
     table_bag,
 )
 from armillary.specimens.models.texts import corpus
-from armillary.specimens.planted.case import conclude
 from armillary.specimens.planted.stability_cases import CASES
 
 PROBES = (Prefix, Drift, Reprojection, ManifoldErrors)
@@ -82,7 +81,7 @@ def long_gpt2():
 
 @pytest.mark.parametrize("case", first_reading(CASES), ids=name_of)
 def test_planted_truth_comes_back(case):
-    finding = conclude(case)
+    finding = finding_of(name_of(case))
     assert finding.verdict == case.planted.verdict, f"{finding.statistic}: {finding.reading}"
 
 
@@ -363,11 +362,15 @@ def scored(anatomy, text) -> ScoredTokens:
     return score_tokens(Bench(anatomy, text))[MODEL]
 
 
+@pytest.fixture(scope="module")
+def pushed() -> ScoredTokens:
+    """Tokens of the model that errs where it is pushed off its manifold."""
+    return scored(*pushed_off())
+
+
 def test_the_confound_is_strong_and_leaving_it_out_would_be_fooled():
     """Distance and rarity are correlated: without rarity in the baseline, distance would seem to add something."""
-    anatomy, text = rare_words()
-    tokens = scored(anatomy, text)
-    finding = tried(ManifoldErrors(), anatomy, text)
+    tokens, finding = scored(*rare_words()), finding_of("errors, rare words")
     first = finding.to_frame().iloc[0]
     assert first.auc > 0.65 and first.rarity > 0.5
     assert first.adds_high < 0.02
@@ -381,18 +384,17 @@ def test_errors_of_the_text_itself_are_not_blamed_on_the_manifold():
 
 
 def test_scores_of_other_tokens_predict_nothing():
-    finding = tried(ManifoldErrors(), *pushed_off())
+    finding = finding_of("errors, pushed off")
     other = finding.controls[0]
     assert other.name == "scores of other tokens"
     assert abs(other.value) < 0.05 < 0.3 < finding.statistic.low
 
 
-def test_what_nobody_knows_at_a_place_is_not_in_the_baseline():
+def test_what_nobody_knows_at_a_place_is_not_in_the_baseline(pushed):
     """The next token decides its own loss: a baseline that knew it would leave nothing for any score to tell."""
-    tokens = scored(*pushed_off())
-    shuffled = replace(tokens, rare_next=np.random.default_rng(0).permutation(tokens.rare_next))
-    assert (ErrorPrediction(tokens, 0).known == ErrorPrediction(shuffled, 0).known).all()
-    assert ErrorPrediction(tokens, 0).adds(tokens.entropy)[1] > 0.02
+    shuffled = replace(pushed, rare_next=np.random.default_rng(0).permutation(pushed.rare_next))
+    assert (ErrorPrediction(pushed, 0).known == ErrorPrediction(shuffled, 0).known).all()
+    assert ErrorPrediction(pushed, 0).adds(pushed.entropy)[1] > 0.02
 
 
 def test_untrained_models_that_show_as_much_refute():
@@ -428,7 +430,7 @@ def test_an_untrained_model_has_no_errors_to_tell():
     finding = tried(ManifoldErrors(), random_twin(anatomy, 77), text)
     parts = {part.name: part.verdict for part in finding.parts}
     assert parts["the model predicts"] != "supported" and finding.verdict in ("refuted", "undecided")
-    planted = {part.name: part.verdict for part in tried(ManifoldErrors(), anatomy, text).parts}
+    planted = {part.name: part.verdict for part in finding_of("errors, pushed off").parts}
     assert planted["the model predicts"] == "supported"
 
 
@@ -449,10 +451,9 @@ def test_a_head_that_does_something_else_is_an_anomaly():
     assert ranks[7] == 1.0 and ranks.mean() == pytest.approx(0.5, abs=0.01)
 
 
-def test_a_score_with_a_negative_weight_adds_nothing():
-    tokens = scored(*pushed_off())
-    prediction = ErrorPrediction(tokens, 0)
-    score = tokens.scores[tokens.sites[0], SCORES[0]]
+def test_a_score_with_a_negative_weight_adds_nothing(pushed):
+    prediction = ErrorPrediction(pushed, 0)
+    score = pushed.scores[pushed.sites[0], SCORES[0]]
     assert prediction.adds(score)[1] > 0.3
     # The weight is clearly negative: there is nothing left that it may add.
     assert prediction.adds(-score) == (0, 0, 0)

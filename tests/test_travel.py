@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import transformers as tr
-from planted import INSTRUMENTS, first_reading, name_of
+from planted import INSTRUMENTS, conclude, first_reading, name_of, tried
 from planted import evidence as gathered_for
 from tiny import MAKERS, tiny
 
@@ -52,7 +52,6 @@ from armillary.specimens.models.bag import CONTEXT, D, bag, gaussian
 from armillary.specimens.models.draws import generator
 from armillary.specimens.models.streams.word_models import SIZE, in_three_dimensions, leaver, mover
 from armillary.specimens.models.texts import chained, corpus
-from armillary.specimens.planted.case import conclude
 from armillary.specimens.planted.word_cases import CASES
 
 evidence = partial(gathered_for, chapters="C")
@@ -322,14 +321,14 @@ def test_shuffled_text_has_no_next_word_to_approach():
 
 
 def test_three_documents_give_a_picture_no_interval():
-    finding = Artifact().conclude(evidence(bag(gaussian()), corpus(3)))
+    finding = tried(Artifact(), bag(gaussian()), corpus(3))
     assert np.isfinite(finding.statistic.value)
     assert np.isnan([finding.statistic.low, finding.statistic.high]).all()
     assert (finding.verdict, finding.why) == ("undecided", Why.NO_INTERVAL)
 
 
 def test_the_interval_of_a_picture_contains_its_value():
-    statistic = Artifact().conclude(evidence(bag(in_three_dimensions()), corpus(vocabulary=400))).statistic
+    statistic = tried(Artifact(), bag(in_three_dimensions()), corpus(vocabulary=400)).statistic
     assert statistic.low <= statistic.value <= statistic.high
     assert statistic.high - statistic.low < 0.1
 
@@ -357,7 +356,7 @@ def test_what_the_first_block_lowers_outweighs_nothing():
     """With the first block, 90 % of the movement goes down in both: that was the rule."""
     text = chained(vocabulary=SIZE, follows=1.0)
     for steps, verdict in (((0.005, -0.001), "qualified"), ((-0.001, -0.001), "refuted")):
-        finding = Refinement().conclude(evidence(leaver(*steps), text))
+        finding = tried(Refinement(), leaver(*steps), text)
         curve = finding.to_frame().loss.to_numpy()
         assert falling(np.stack([np.ones(len(curve)), curve], -1)[None])[0] > 0.9
         assert finding.verdict == verdict, finding.reading
@@ -365,7 +364,7 @@ def test_what_the_first_block_lowers_outweighs_nothing():
 
 
 def test_a_single_block_leaves_no_curve():
-    finding = Refinement().conclude(evidence(leaver(), chained(vocabulary=SIZE)))
+    finding = tried(Refinement(), leaver(), chained(vocabulary=SIZE))
     assert (finding.verdict, finding.why) == ("undecided", Why.NOT_APPLICABLE)
     assert after_first_block(["L0.resid_mid", "L0.resid_post", "L1.resid_mid", "L1.resid_post"]) == 1
 
@@ -374,7 +373,7 @@ def test_leaving_oneself_is_no_travel():
     """Every token goes to a word of its own that is not the next one: all leave, none arrives."""
     text = chained(vocabulary=SIZE)
     apart = tuple(replace(w, ids=tuple((w.ids[0] + 3 * t) % SIZE for t in range(len(w.ids)))) for w in text.windows)
-    finding = Travel().conclude(evidence(mover(), replace(text, windows=apart)))
+    finding = tried(Travel(), mover(), replace(text, windows=apart))
     leaving, approaching = finding.parts
     assert (leaving.verdict, approaching.verdict, finding.verdict) == ("supported", "refuted", "refuted")
 

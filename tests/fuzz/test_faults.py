@@ -16,7 +16,7 @@ from pathlib import Path
 
 import folders
 import pytest
-from command import run
+from command import blank_figures, run
 
 import armillary
 from armillary.errors import ModelError, OutputError
@@ -33,8 +33,9 @@ READ = {"tokens": 150, "claims": "sphere.radius", "progress": False}
 
 @pytest.fixture(scope="module", autouse=True)
 def short_pages() -> Iterator[None]:
-    """Without the drawing library, whose four megabytes are all that a save would spend its time on."""
+    """Without the drawing library and without drawing, which are all that a save would spend its time on."""
     with pytest.MonkeyPatch.context() as patch:
+        blank_figures(patch)
         for place in ("page", "report.report"):
             patch.setattr(f"armillary.views.{place}.library_script", lambda: "")
         yield
@@ -80,11 +81,12 @@ def one_of(folder: Path, surveys: tuple[Survey, Survey]) -> Survey:
 
 def test_killed_at_every_step_of_a_save(surveys: tuple[Survey, Survey], tmp_path: Path) -> None:
     """SIGKILL before each rename, each sync and each removal in turn."""
-    seen = set()
+    seen, before = set(), tmp_path / "before"
+    surveys[0].save(before)
     for operation in ("replace", "fsync", "unlink"):
         for calls in range(200):
             folder = tmp_path / f"{operation}{calls}"
-            surveys[0].save(folder)
+            shutil.copytree(before, folder)
 
             def save(operation: str = operation, calls: int = calls, folder: Path = folder) -> None:
                 real, left = getattr(os, operation), [calls]

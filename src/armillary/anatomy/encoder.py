@@ -77,7 +77,7 @@ def encoder_of(model: Any, base: nn.Module, family: Family, config: Any) -> Enco
     if isinstance(start, int) and not 0 <= start < config.vocab_size:
         raise ModelError(
             f"the decoder's texts begin with token {start} (decoder_start_token_id) of a vocabulary of "
-            f"{config.vocab_size}; say the right one in config.json or generation_config.json."
+            f"{config.vocab_size}; set the right one in config.json or generation_config.json."
         )
     return Encoder(module, start, sound)
 

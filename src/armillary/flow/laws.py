@@ -30,6 +30,7 @@ from armillary.flow.attention import (
 )
 from armillary.flow.capture import still
 from armillary.flow.law_passes import Seen, attentions, look
+from armillary.geometry.multiply import wide
 from armillary.results import LawCheck
 
 # A law compares two orders of the same few sums: errors of tens of roundings are rounding, thousands are not.
@@ -112,11 +113,6 @@ def _measure(anatomy: Anatomy, seen: Seen, name: str, statement: str, law: Calla
     return LawCheck(name, statement, worst, tolerance, where)
 
 
-def _wide(x: Tensor) -> Tensor:
-    """float32 or better: weights of a float32 model are then used as they lie, without a copy."""
-    return x.to(torch.promote_types(x.dtype, torch.float32))
-
-
 def _error(computed: Tensor, reference: Tensor) -> float:
     reference = reference.double()
     return float((computed.double() - reference).abs().max() / reference.abs().max().clamp_min(1e-30))
@@ -153,15 +149,15 @@ def _norms(seen: Seen) -> Errors:
 def _embedding(seen: Seen) -> Errors:
     a = seen.anatomy
     if a.signal is not None and a.signal.joined is not None:
-        x = _wide(a.signal.joined(a.signal.whole(seen.ids)))
+        x = wide(a.signal.joined(a.signal.whole(seen.ids)))
     elif a.entry is not None:
-        x = _wide(a.entry(seen.ids))
+        x = wide(a.entry(seen.ids))
     else:
-        x = _wide(a.W_E[seen.ids]) * a.embed_scale
+        x = wide(a.W_E[seen.ids]) * a.embed_scale
     if a.positions.table is not None:
-        x = x + _wide(a.positions.table[: seen.ids.shape[1]])
+        x = x + wide(a.positions.table[: seen.ids.shape[1]])
     if a.token_type is not None:
-        x = x + _wide(a.token_type[0])
+        x = x + wide(a.token_type[0])
     if a.ln_embed is not None:
         x = a.ln_embed(x)
     yield "L0.resid_pre", _error(x, seen.y("L0.resid_pre"))
@@ -170,15 +166,15 @@ def _embedding(seen: Seen) -> Errors:
 def _stream(seen: Seen) -> Errors:
     """Each sublayer's write is added to the stream; in pre-norm order the writes sum up to what ln_final gets."""
     a = seen.anatomy
-    total = _wide(seen.y("L0.resid_pre"))
+    total = wide(seen.y("L0.resid_pre"))
     for i, block in enumerate(a.blocks):
-        pre, post = _wide(seen.y(f"L{i}.resid_pre")), seen.y(f"L{i}.resid_post")
-        attn = _wide(seen.y(f"L{i}.attn_out"))
-        mlp = torch.zeros_like(attn) if block.channels is None else _wide(seen.y(f"L{i}.mlp_out"))
+        pre, post = wide(seen.y(f"L{i}.resid_pre")), seen.y(f"L{i}.resid_post")
+        attn = wide(seen.y(f"L{i}.attn_out"))
+        mlp = torch.zeros_like(attn) if block.channels is None else wide(seen.y(f"L{i}.mlp_out"))
         if block.cross is not None:
-            crossed = _wide(seen.y(f"L{i}.cross_out"))
+            crossed = wide(seen.y(f"L{i}.cross_out"))
             if a.order == "post":
-                yield f"L{i}.ln_cross", _error(_wide(seen.y(f"L{i}.ln1")) + crossed, seen.x(f"L{i}.ln_cross"))
+                yield f"L{i}.ln_cross", _error(wide(seen.y(f"L{i}.ln1")) + crossed, seen.x(f"L{i}.ln_cross"))
             else:
                 yield f"L{i}.ln_cross", _error(pre + attn, seen.x(f"L{i}.ln_cross"))
                 attn = attn + crossed
@@ -186,7 +182,7 @@ def _stream(seen: Seen) -> Errors:
         if a.order == "post":
             middle = f"L{i}.ln1" if block.cross is None else f"L{i}.ln_cross"
             yield f"L{i}.ln1", _error(pre + attn, seen.x(f"L{i}.ln1"))
-            yield f"L{i}.ln2", _error(_wide(seen.y(middle)) + mlp, seen.x(f"L{i}.ln2"))
+            yield f"L{i}.ln2", _error(wide(seen.y(middle)) + mlp, seen.x(f"L{i}.ln2"))
             yield f"L{i}.resid_post", _error(seen.y(f"L{i}.ln2"), post)
             continue
         if not a.parallel and block.channels is not None:
@@ -199,9 +195,9 @@ def _stream(seen: Seen) -> Errors:
 def _heads(seen: Seen) -> Errors:
     """The heads' own results, each through its W_O, sum up to attention's write."""
     for i, attention in attentions(seen.anatomy):
-        summed = _wide(seen.heads(f"L{i}.z")) @ _wide(attention.W_O).flatten(0, 1)
+        summed = wide(seen.heads(f"L{i}.z")) @ wide(attention.W_O).flatten(0, 1)
         if attention.b_O is not None:
-            summed = summed + _wide(attention.b_O)
+            summed = summed + wide(attention.b_O)
         after = seen.anatomy.blocks[i].ln1_post
         yield f"L{i}.attn_out", _error(summed if after is None else after(summed), seen.y(f"L{i}.attn_out"))
 
@@ -210,7 +206,7 @@ def _read_by(seen: Seen, layer: int) -> Tensor:
     """What a layer's mixer receives."""
     a = seen.anatomy
     own = a.order == "pre" and a.blocks[layer].ln1 is not None
-    return _wide(seen.y(f"L{layer}.ln1") if own else seen.y(f"L{layer}.resid_pre"))
+    return wide(seen.y(f"L{layer}.ln1") if own else seen.y(f"L{layer}.resid_pre"))
 
 
 def _attention(seen: Seen) -> Errors:
@@ -256,12 +252,12 @@ def _cross(seen: Seen) -> Errors:
         if block.cross is None or states is None:
             continue
         reads = seen.y(f"L{i}.ln_cross" if a.order == "pre" else f"L{i}.ln1")
-        pattern, z = cross_attend(block.cross, _wide(reads), states)
-        size = _size(scores_of(block.cross, _wide(reads), None, _wide(states)))
+        pattern, z = cross_attend(block.cross, wide(reads), states)
+        size = _size(scores_of(block.cross, wide(reads), None, wide(states)))
         yield f"L{i}.cross_pattern", _error(pattern[:, :, seen.queries], seen.y(f"L{i}.cross_pattern")) / size
         yield f"L{i}.cross_z", _error(z, seen.y(f"L{i}.cross_z")) / size
-        summed = _wide(seen.heads(f"L{i}.cross_z")) @ _wide(block.cross.W_O).flatten(0, 1)
-        summed = summed if block.cross.b_O is None else summed + _wide(block.cross.b_O)
+        summed = wide(seen.heads(f"L{i}.cross_z")) @ wide(block.cross.W_O).flatten(0, 1)
+        summed = summed if block.cross.b_O is None else summed + wide(block.cross.b_O)
         yield f"L{i}.cross_out", _error(summed, seen.y(f"L{i}.cross_out"))
 
 
@@ -273,7 +269,7 @@ def _windows(seen: Seen) -> Errors:
     for i, attention in attentions(a):
         window = attention.window if attention.window is None else attention.window - seen.windowed.shrunk
         narrow = replace(attention, window=window)
-        reads, attended = _wide(seen.windowed.reads[i]), seen.windowed.results[i]
+        reads, attended = wide(seen.windowed.reads[i]), seen.windowed.results[i]
         _, z = attend(narrow, reads, rotation(a, i, reads.shape[1]), a.causal)
         yield f"L{i}.z", _error(z, attended)
 
@@ -286,7 +282,7 @@ def _two_views(seen: Seen) -> Errors:
         # In float64, so that what is left is the model's own rounding.
         x = (seen.y(f"L{i}.resid_pre") if norm is None else seen.x(site)).double()
         z, folded = x if norm is None else norm.direction(x), fold(a, i, t)
-        q, k = (_wide(seen.y(f"L{i}.{side}")) for side in "qk")
+        q, k = (wide(seen.y(f"L{i}.{side}")) for side in "qk")
         q, k = placed(attention, q, k, rotation(a, i, t))
         scores = capped(attention, torch.einsum("bihk,bjhk->bhij", q, k))
         added = biases(attention, t, z.device)
@@ -305,9 +301,9 @@ def _hidden(seen: Seen) -> Errors:
     for i, block in enumerate(a.blocks):
         if not isinstance(block.channels, FeedForward):
             continue
-        ffn, y = block.channels, _wide(seen.y(mlp_norm(a, i)[0]))
+        ffn, y = block.channels, wide(seen.y(mlp_norm(a, i)[0]))
         up_site = f"L{i}.mlp_pre" if ffn.W_gate is None else f"L{i}.mlp_up"
-        pre, up, post = (_wide(seen.y(site)) for site in (f"L{i}.mlp_pre", up_site, f"L{i}.mlp_post"))
+        pre, up, post = (wide(seen.y(site)) for site in (f"L{i}.mlp_pre", up_site, f"L{i}.mlp_post"))
         yield f"L{i}.mlp_pre", _error(ffn.pre(y), pre)
         yield up_site, _error(ffn.up(y), up)
         yield f"L{i}.mlp_post", _error(ffn.activate(pre, up), post)
@@ -318,7 +314,7 @@ def _feed_forward(seen: Seen) -> Errors:
     """The whole layer, dense or routed, from what it reads."""
     for i, block in enumerate(seen.anatomy.blocks):
         if isinstance(block.channels, FeedForward | Routed):
-            write = block.channels(_wide(seen.y(mlp_norm(seen.anatomy, i)[0])))
+            write = block.channels(wide(seen.y(mlp_norm(seen.anatomy, i)[0])))
             yield f"L{i}.mlp_out", _error(_normed(block, write), seen.y(f"L{i}.mlp_out"))
 
 
@@ -330,7 +326,7 @@ def _logits(seen: Seen) -> Errors:
     a = seen.anatomy
     if a.W_U is None or seen.logits is None:
         return
-    final = _wide(seen.x("ln_final")) if a.ln_final is not None else _wide(seen.last)
+    final = wide(seen.x("ln_final")) if a.ln_final is not None else wide(seen.last)
     yield "logits", _error(a.logits(a.ln_final(final) if a.ln_final is not None else final), seen.logits)
 
 

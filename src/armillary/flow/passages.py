@@ -48,5 +48,5 @@ def over_documents(above: Tensor, below: Tensor | None = None, form: str = ".3f"
     """
     below = torch.ones_like(above) if below is None else below
     rows = np.stack([part.reshape(len(part), -1).double().sum(1).numpy(force=True) for part in (above, below)], 1)
-    value, low, high, _ = bootstrap(rows, lambda sums: sums[:, 0] / sums[:, 1])
+    value, low, high = bootstrap(rows, lambda sums: sums[:, 0] / sums[:, 1])
     return f"{float(value):{form}} [{float(low):{form}}, {float(high):{form}}]"

@@ -62,10 +62,6 @@ class Coded:
         words = [WORD * len(row) + ESCAPED_BITS * len(far) for row, far in zip(self.words, self.escaped, strict=True)]
         return np.array(words, dtype=np.int64) + STATE_BITS
 
-    @property
-    def table_bits(self) -> int:
-        return sum(code.bits for code in self.codes)
-
 
 def quantise(values: Float[np.ndarray, "*n"], step: float, phase: float = 0.0) -> Int[np.ndarray, "*n"]:
     """The nearest point of a grid of this step; `phase` (in steps, less than ½) shifts the grid, and 0 stays symbol 0.

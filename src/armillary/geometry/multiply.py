@@ -17,6 +17,11 @@ from torch import Tensor
 ROWS_LEAST, PRODUCTS_LEAST = 8, 1 << 21
 
 
+def wide(x: Tensor) -> Tensor:
+    """float32 or better: weights of a float32 model are then used as they lie, without a copy."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
 @cache
 def prefers_onednn() -> bool:
     """Is oneDNN the faster library on this processor, and at hand?"""

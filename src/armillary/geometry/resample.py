@@ -20,7 +20,6 @@ class Interval(NamedTuple):
     value: np.ndarray
     low: np.ndarray
     high: np.ndarray
-    undefined: int  # draws on which the statistic was not finite, left out of the interval
 
 
 @lru_cache(maxsize=256)
@@ -63,7 +62,8 @@ def bootstrap(
 ) -> Interval:
     """Resample documents: row g holds sums over document g's tokens, a draw adds them by multinomial weights.
 
-    `statistic` takes an array [draws, *stats] of summed rows and answers one value per draw.
+    `statistic` takes an array [draws, *stats] of summed rows and answers one value per draw. Draws on which it is not
+    finite are left out of the interval.
 
     >>> rows = np.stack([np.ones(50), np.arange(50.0)], axis=1)  # count and sum of each document
     >>> mean = bootstrap(rows, lambda s: s[:, 1] / s[:, 0])
@@ -81,9 +81,9 @@ def bootstrap(
     defined = np.isfinite(drawn).reshape(draws, -1).all(axis=1)
     if not defined.any():
         nowhere = np.full(np.shape(value), np.nan)
-        return Interval(np.asarray(value), nowhere, nowhere, draws)
+        return Interval(np.asarray(value), nowhere, nowhere)
     low, high = np.quantile(drawn[defined], tails(count, level), axis=0)
-    return Interval(np.asarray(value), np.asarray(low), np.asarray(high), int((~defined).sum()))
+    return Interval(np.asarray(value), np.asarray(low), np.asarray(high))
 
 
 def jackknife_se(values: Float[np.ndarray, " g *shape"]) -> Float[np.ndarray, "*shape"]:

@@ -19,6 +19,7 @@ from armillary.anatomy import Anatomy
 from armillary.anatomy.read import read
 from armillary.errors import ModelError
 from armillary.flow.capture import run, still, watching, watching_patterns
+from armillary.geometry.multiply import wide
 from armillary.geometry.resample import Interval, bootstrap
 
 Tick = Callable[[int], None]
@@ -77,13 +78,9 @@ def _logits(model: Any, ids: Tensor) -> Tensor:
     return model(input_ids=ids.to(model.device), use_cache=False).logits
 
 
-def _wide(x: Tensor) -> Tensor:
-    return x.to(torch.promote_types(x.dtype, torch.float32))
-
-
 def _nats(logits: Float[Tensor, "b t v"], targets: Int[Tensor, "b t"]) -> Float[Tensor, "b t"]:
     """-ln p of each target, in float64 for sums of millions, and on the CPU, because not every device has float64."""
-    nats = functional.cross_entropy(_wide(logits).flatten(0, 1), targets.to(logits.device).flatten(), reduction="none")
+    nats = functional.cross_entropy(wide(logits).flatten(0, 1), targets.to(logits.device).flatten(), reduction="none")
     return nats.reshape(targets.shape).cpu().double()
 
 
@@ -216,7 +213,7 @@ def _through(anatomy: Anatomy, window: Int[Tensor, "1 t"]) -> Float[np.ndarray, 
     sites = {f"L{i}.resid_post": lambda given, output: seen.append(output) for i in range(anatomy.layers)}
     # Blocks run in order, and a hook set first fires first: the list is ordered by depth.
     with watching(anatomy, {"L0.resid_pre": before, **sites}):
-        final = _wide(run(anatomy, window[:, :-1], logits=True)).log_softmax(dim=-1)
+        final = wide(run(anatomy, window[:, :-1], logits=True)).log_softmax(dim=-1)
     rows = []
     for stream in seen:
         logits = _unembed(anatomy, stream)
@@ -226,7 +223,7 @@ def _through(anatomy: Anatomy, window: Int[Tensor, "1 t"]) -> Float[np.ndarray, 
 
 
 def _unembed(anatomy: Anatomy, stream: Tensor) -> Tensor:
-    return anatomy.logits(_wide(stream) if anatomy.ln_final is None else anatomy.ln_final(stream))
+    return anatomy.logits(wide(stream) if anatomy.ln_final is None else anatomy.ln_final(stream))
 
 
 def samples(
@@ -274,7 +271,7 @@ def _continued(
     """Each step reads the last tokens that fit into the context again, without a cache."""
     most = getattr(model.config, "max_position_embeddings", len(ids) + tokens)
     for _ in range(tokens):
-        logits = _wide(_logits(model, torch.tensor([ids[-most:]]))[0, -1]).cpu() / temperature
+        logits = wide(_logits(model, torch.tensor([ids[-most:]]))[0, -1]).cpu() / temperature
         best = logits.topk(min(top_k, len(logits)))
         drawn = torch.multinomial(best.values.softmax(dim=-1), 1, generator=generator)
         ids = [*ids, int(best.indices[drawn])]

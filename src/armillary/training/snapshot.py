@@ -172,7 +172,7 @@ def _dead_share(peaks: Tensor) -> float:
 
 
 def _effective_rank(first: Moments, second: Moments) -> float:
-    values = eigenvalues((first + second).covariance()).values
+    values = eigenvalues((first + second).covariance())
     return entropy_rank(values) if float(values.sum()) > 0 else 0.0
 
 

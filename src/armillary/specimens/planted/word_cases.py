@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from armillary.specimens.models.bag import bag, gaussian
+from armillary.specimens.models.bag import bag
 from armillary.specimens.models.draws import normal
 from armillary.specimens.models.streams.sense_models import mixing, sense_text
 from armillary.specimens.models.streams.word_models import (
@@ -15,6 +15,7 @@ from armillary.specimens.models.streams.word_models import (
 )
 from armillary.specimens.models.texts import chained, corpus
 from armillary.specimens.planted.case import Case, Specimen, certain, sized
+from armillary.specimens.planted.sphere_cases import ordinary
 
 # Of `leaver`: one nat of the next word's logit.
 STEP = 0.005
@@ -28,10 +29,6 @@ def moved(step: float, seed: int, follows: float = 1.0) -> Specimen:
 def left(*steps: float) -> Callable[[int], Specimen]:
     """Seed → a model whose first block leaves the own word, and whose others take these steps to the next one."""
     return lambda seed: (leaver(*steps), chained(vocabulary=SIZE, seed=seed, follows=1.0))
-
-
-def nothing_moves(seed: int) -> Specimen:
-    return bag(gaussian(seed=seed)), corpus(seed=seed)
 
 
 def mixed(size: float, seed: int, meaning: bool = True, placed: bool = False) -> Specimen:
@@ -50,7 +47,7 @@ CASES: tuple[Case, ...] = (
         (0.1, 0.25, 0.5, 1.0),
         matters=0.5,
     ),
-    certain("travel, nowhere", "words.travel", "refuted", nothing_moves),
+    certain("travel, nowhere", "words.travel", "refuted", ordinary),
     sized(
         "refine, step by step",
         "words.refine",
@@ -61,7 +58,7 @@ CASES: tuple[Case, ...] = (
         matters=0.1,
     ),
     certain("refine, away from the next word", "words.refine", "refuted", lambda seed: moved(-0.5, seed)),
-    certain("refine, nothing", "words.refine", "refuted", nothing_moves),
+    certain("refine, nothing", "words.refine", "refuted", ordinary),
     certain("refine, the own word left first", "words.refine", "supported", left(*[STEP] * 5)),
     certain("refine, the own word left and no more", "words.refine", "refuted", left(*[0.0] * 5)),
     certain("refine, away at the end", "words.refine", "qualified", left(*[STEP] * 4, -STEP)),

@@ -1,6 +1,5 @@
 """The parts of a report: a row and an article per claim, the model with its laws, the settings."""
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -11,7 +10,7 @@ from armillary.results.numbers import count, interval_of
 from armillary.results.survey import Survey
 from armillary.results.table import Column, Table
 from armillary.views.page import SAVE_AS
-from armillary.views.report.ledger import Chip, LedgerRow, expandable, ledger_section, link
+from armillary.views.report.ledger import Chip, LedgerRow, expandable, ledger_section, link, soft, sort_key
 from armillary.views.report.notebook import decided_html, mark_html, table_html, verdict_html
 from armillary.views.report.payload import ClaimData
 from armillary.views.report.strip import strip_html
@@ -56,24 +55,16 @@ def _row(finding: Finding) -> LedgerRow:
     name = explained(e(statistic.name))
     cells = (
         f"{mark_html(finding.verdict)} {finding.verdict}{decided_html(finding)}"
-        + _soft(finding.claim.kind)
-        + _soft(reason(finding)),
+        + soft(finding.claim.kind)
+        + soft(reason(finding)),
         f"<b>{link(finding.id)}</b><br><span class='soft'>{explained(e(finding.claim.statement))}</span>",
         f"<b class='value'>{interval_of(statistic)}</b>{unit}<br><span class='soft'>{name}</span>",
         strip_html(finding),
         e(finding.reading) if finding.verdict == "failed" else expandable(finding.headline, finding.reading),
     )
-    against_key = "" if control is None else _key(control.value)
-    keys = (VERDICTS.index(finding.verdict), finding.id, _key(statistic.value), against_key, finding.reading)
+    against_key = "" if control is None else sort_key(control.value)
+    keys = (VERDICTS.index(finding.verdict), finding.id, sort_key(statistic.value), against_key, finding.reading)
     return LedgerRow(finding.id, finding.claim.chapter, finding.verdict, cells, keys, finding.claim.kind)
-
-
-def _soft(text: str) -> str:
-    return f"<br><span class='soft'>{e(text)}</span>" if text else ""
-
-
-def _key(value: float) -> str | float:
-    return value if math.isfinite(value) else ""
 
 
 def survey_chapters(survey: Survey, parts: Sequence[ClaimData]) -> str:

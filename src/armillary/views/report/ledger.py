@@ -1,5 +1,6 @@
 """A ledger in HTML that can be searched, filtered and sorted, and read without scripts."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -33,6 +34,16 @@ class LedgerRow:
     keys: Sequence[str | float]
     nature: str = ""
     """The kind of claim, where rows can be chosen by it."""
+
+
+def soft(text: str) -> str:
+    """A second line of a cell, in a paler colour."""
+    return f"<br><span class='soft'>{e(text)}</span>" if text else ""
+
+
+def sort_key(value: float) -> float | str:
+    """What a column of numbers is sorted by; cells without a number stay together."""
+    return value if math.isfinite(value) else ""
 
 
 def ledger_section(headings: Mapping[str, bool], rows: Sequence[LedgerRow], chips: Sequence[Chip]) -> str:

@@ -25,7 +25,7 @@ from armillary.views.figures.lab.study import (
 )
 from armillary.views.figures.marks import COLOURS, LIGHT
 from armillary.views.report.claims import article, terms
-from armillary.views.report.ledger import Chip, LedgerRow, ledger_section
+from armillary.views.report.ledger import Chip, LedgerRow, ledger_section, soft, sort_key
 from armillary.views.report.notebook import mark_html, table_html
 from armillary.views.report.payload import ClaimData, bare, changed
 from armillary.views.report.report import assembled, masthead
@@ -108,22 +108,14 @@ def _row(study: StudyOutcome, arm: ArmOutcome, outcome: str) -> LedgerRow:
     loss = "–" if math.isnan(arm.loss) else say(arm.loss, ".3f")
     rate = "not chosen" if arm.rate is None else f"at {say(arm.rate, 'g')}"
     cells = (
-        f"{_sign(outcome)} {outcome}{_soft(needed)}",
-        f"<b>{e(arm.name)}</b>{_soft(f'{count(arm.parameters)} parameters')}",
-        f"<b class='value'>{difference}</b>{_soft(detail)}",
-        f"{loss}{_soft(rate)}",
+        f"{_sign(outcome)} {outcome}{soft(needed)}",
+        f"<b>{e(arm.name)}</b>{soft(f'{count(arm.parameters)} parameters')}",
+        f"<b class='value'>{difference}</b>{soft(detail)}",
+        f"{loss}{soft(rate)}",
         e(arm.prediction),
     )
-    keys = (list(SIGNS).index(outcome), arm.name, _finite(key), _finite(arm.loss), arm.prediction)
+    keys = (list(SIGNS).index(outcome), arm.name, sort_key(key), sort_key(arm.loss), arm.prediction)
     return LedgerRow(arm.name, f"Against {study.reference.name}", outcome, cells, keys)
-
-
-def _soft(text: str) -> str:
-    return f"<br><span class='soft'>{e(text)}</span>" if text else ""
-
-
-def _finite(value: float) -> float | str:
-    return value if math.isfinite(value) else ""
 
 
 def _articles(study: StudyOutcome) -> list[tuple[str, str, str, tuple[StudyPanel, ...]]]:

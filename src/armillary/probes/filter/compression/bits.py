@@ -219,7 +219,7 @@ def _entropy_rank(values: Floats) -> float:
     centred = values - values.mean(0)
     if len(centred) < 2 or not np.square(centred).sum() > 0:
         return float("nan")
-    return entropy_rank(eigenvalues(centred @ centred.T).values)
+    return entropy_rank(eigenvalues(centred @ centred.T))
 
 
 def hoyer(values: Floats) -> Floats:

@@ -197,7 +197,9 @@ def _centred(kernel: Floats, fit: Ints, other: Ints) -> tuple[Floats, Floats]:
 
 
 def _inverse(matrix: Floats) -> Floats:
-    return np.asarray(np.linalg.inv(matrix), dtype=np.float64)
+    """Of a symmetric positive definite matrix, by its Cholesky factor: half the work of a general inverse."""
+    factor = torch.linalg.cholesky_ex(torch.from_numpy(matrix)).L
+    return np.asarray(torch.cholesky_inverse(factor).numpy(), dtype=np.float64)
 
 
 def _ridge(inverses: Sequence[Floats], rows: Floats) -> Floats:

@@ -157,8 +157,10 @@ def _losses(anatomy: Anatomy, batch: Batch) -> Tensor:
 
 
 def result_slices(anatomy: Anatomy, batch: Batch, layers: Sequence[int]) -> dict[int, dict[int, dict[int, Slices]]]:
-    """layer → head → layer → the gradients of a random sum of this head's results: at the slices of its own layer for
-    every head, and for the first head at those of the earlier layers too."""
+    """Gradients of a random sum of one head's results, as layer → head → layer where the gradient is read.
+
+    Every head's are read at the slices of its own layer; the first head's at those of the earlier layers, too.
+    """
     graph = _Graph(anatomy, layers)
     gradients: dict[int, dict[int, dict[int, Slices]]] = {}
     with _tracked(anatomy), graph.watching():

@@ -131,7 +131,7 @@ def state_correlations(states: Mapping[str, Tensor], documents: Ints, groups: in
     spread = []
     for z in states.values():
         flat = z.reshape(-1, z.shape[-1]).double()
-        values = eigenvalues(flat.mT @ flat / len(flat)).values
+        values = eigenvalues(flat.mT @ flat / len(flat))
         constant = float(values.sum()) == 0.0
         spread.append((1.0, 1.0) if constant else (participation_ratio(values), entropy_rank(values)))
     return StateCorrelations(products, *np.array(spread).T)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from armillary.probes.machinery import Flags, Floats, Interval, discoveries, mean
-from armillary.probes.machinery.intervals import interval
+from armillary.probes.machinery.intervals import counted, interval
 
 Gaps = Mapping[str, Floats]
 """Phenomenon → attention on the target less that on the distractor [pair, order, layer, head]."""
@@ -35,7 +35,7 @@ class Cost:
         return value, float(value - below), float(value + above)
 
     def on_items(self, seed: int) -> Interval:
-        return interval(_counted(self.items), mean, seed)
+        return interval(counted(self.items), mean, seed)
 
     def on_text(self, seed: int) -> Interval:
         return interval(self.text, mean, seed)
@@ -89,7 +89,3 @@ def _p_values(gaps: Floats) -> Floats:
     count, average, spread = len(gaps), gaps.mean(0), gaps.std(0, ddof=1)
     statistic = average / np.where(spread > 0, spread, 1) * np.sqrt(count)
     return np.where(spread > 0, t.sf(statistic, count - 1), np.where(average > 0, 0.0, 1.0))
-
-
-def _counted(values: Floats) -> Floats:
-    return np.stack([np.ones_like(values), values], -1)

@@ -12,6 +12,7 @@ from armillary.flow.tokens import Corpus
 from armillary.geometry.fused import batched, fused
 from armillary.geometry.fused.paths import Paths
 from armillary.geometry.fused.row_statistics import gathered
+from armillary.geometry.multiply import wide
 from armillary.measures import GroupedScalars
 from armillary.measures.device import home
 from armillary.measures.reservoir import hashed
@@ -223,7 +224,3 @@ def _vocabulary(words: Tensor, norm: Norm | None) -> Tensor:
         shifts = vectors.sum(-1) if norm is None else torch.zeros_like(vectors[:, 0])
         blocks.append(torch.stack((vectors.norm(dim=-1), shifts if beta is None else vectors @ beta)))
     return torch.cat(blocks, 1)
-
-
-def wide(x: Tensor) -> Tensor:
-    return x.to(torch.promote_types(x.dtype, torch.float32))

@@ -40,7 +40,7 @@ STATES = {
     "shared": "One space is shared by {}",
     "own": "{} have spaces of their own",
     "idle": "Between {} gains do not matter: neither an exchange nor a permutation costs anything",
-    "open": "For {} the intervals do not say",
+    "open": "The intervals do not decide for {}",
 }
 
 

@@ -57,9 +57,9 @@ def _spectrum(first: "Moments", second: "Moments", halves: bool) -> Spectrum:
         c0, c1 = first.covariance(), second.covariance()
         cross = float((c0 * c1).sum() / (c0.trace() * c1.trace()))
         if halves and min(first.count, second.count) > len(cov):
-            parts = tuple(eigenvalues(c).values.numpy() for c in (c0, c1))
+            parts = tuple(eigenvalues(c).numpy() for c in (c0, c1))
             zeros_halves = tuple(vanishing(c.numpy(), part) for c, part in zip((c0, c1), parts, strict=True))
-    values = eigenvalues(cov).values.numpy()
+    values = eigenvalues(cov).numpy()
     zeros = vanishing(cov.numpy(), values)
     return Spectrum(total.mean().numpy(), cov.numpy(), values, parts, cross, int(total.count), zeros, zeros_halves)
 
@@ -82,7 +82,7 @@ def vanishing(cov: Floats, values: Floats) -> int:
         return len(scale)
     correlation = cov[np.ix_(live, live)] / np.outer(scale[live], scale[live])
     flat = int((~live).sum())
-    return flat + near_zero_count(eigenvalues(correlation).values.numpy(), T.zero_eigenvalue)
+    return flat + near_zero_count(eigenvalues(correlation).numpy(), T.zero_eigenvalue)
 
 
 def sampled_rank(points: "Tensor") -> float:
@@ -99,7 +99,7 @@ def sampled_rank(points: "Tensor") -> float:
     if not bool(live.any()):
         return 0.0
     away = away[:, live] / scale[live]
-    return float((eigenvalues(away.T @ away / count).values > T.zero_eigenvalue).sum())
+    return float((eigenvalues(away.T @ away / count) > T.zero_eigenvalue).sum())
 
 
 def vanishing_after_gain(spectrum: Spectrum, gain: Floats) -> int:
@@ -115,4 +115,4 @@ def vanishing_after_gain(spectrum: Spectrum, gain: Floats) -> int:
     if spectrum.zeros + surely_not == len(spectrum.values):
         return spectrum.zeros
     cov_y = spectrum.covariance * gain[:, None] * gain[None, :]
-    return vanishing(cov_y, eigenvalues(cov_y).values.numpy())
+    return vanishing(cov_y, eigenvalues(cov_y).numpy())

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from armillary.probes.machinery import Evidence, Floats, Interval, T, above, missing_interval
+from armillary.probes.machinery import Evidence, Floats, T, above, missing_interval
+from armillary.probes.machinery.intervals import triple
 from armillary.probes.stability.nudges.growth import APART, FROZEN, OWN
 from armillary.probes.stability.nudges.growth_parts import in_all
 from armillary.probes.stability.sliding.window_angles import WindowAngles
@@ -19,7 +20,7 @@ def drifts(
     result: WindowAngles, angles: Floats, in_place: Floats, untrained: Floats, growth: Floats, learned: bool
 ) -> Part:
     """Part 1, from angles [slide, state, (value, low, high)] in degrees, and the last state's under controls."""
-    single, half, same = (_interval(values) for values in (angles[0, -1], angles[-1, -1], in_place))
+    single, half, same = (triple(values) for values in (angles[0, -1], angles[-1, -1], in_place))
     verdict, why = _drifted(*(above(angle, T.drift_degrees) for angle in (half, single, same)))
     if verdict == "undecided":
         why = missing_interval(*single, *half, *same)
@@ -42,11 +43,6 @@ def drifts(
     if np.isfinite(untrained[0]):
         text += f" In untrained models it moves by {untrained[0]:.2g}°: drift is nothing that training adds."
     return Part("states drift", verdict, text, Statistic("angle moved by the last state", *half, "degrees"), why=why)
-
-
-def _interval(values: Floats) -> Interval:
-    value, low, high = values.tolist()
-    return value, low, high
 
 
 def _drifted(half: bool | None, single: bool | None, in_place: bool | None) -> tuple[Verdict, Why | None]:

@@ -10,7 +10,7 @@ from armillary.edits import edited
 from armillary.probes.instruments.samples import SAMPLES
 from armillary.probes.machinery import MODEL, NAN3, SHUFFLED, Evidence, Floats, Interval, T, mean, over_twins
 from armillary.probes.machinery.bench import Bench
-from armillary.probes.machinery.intervals import interval, intervals, ratio
+from armillary.probes.machinery.intervals import counted, interval, intervals, ratio, triple
 from armillary.probes.machinery.shared_pass import observe
 from armillary.probes.words.contexts.adjacent_words import Predicted, predicted
 from armillary.probes.words.contexts.self_similarity import (
@@ -138,7 +138,7 @@ class ContextMeasures:
         return interval(sums, lambda s: ratio(s, 1, 0), self.evidence.seed) if self._predicted[arm].tokens else NAN3
 
     def neighbours_twins(self) -> Interval:
-        return _three(over_twins([self.neighbours(arm) for arm in self.evidence.twins]))
+        return triple(over_twins([self.neighbours(arm) for arm in self.evidence.twins]))
 
     def neighbours_by_site(self, arm: str) -> Floats:
         """[site, (value, low, high)]."""
@@ -151,11 +151,11 @@ class ContextMeasures:
         scores = self.passes.senses.arms.get(arm)
         if scores is None or len(scores) < T.context_words:
             return NAN3
-        return interval(_counted(scores[:, self.later].mean(1)), mean, self.evidence.seed)
+        return interval(counted(scores[:, self.later].mean(1)), mean, self.evidence.seed)
 
     def sense_by_site(self) -> Floats:
         """[site, (value, low, high)] of the model."""
-        return intervals(_counted(self.passes.senses.arms[MODEL]), mean, self.evidence.seed)
+        return intervals(counted(self.passes.senses.arms[MODEL]), mean, self.evidence.seed)
 
     @property
     def sense_arms(self) -> list[str]:
@@ -163,14 +163,4 @@ class ContextMeasures:
         return [arm for arm in self.evidence.twins if arm in self.passes.senses.arms]
 
     def sense_twins(self) -> Interval:
-        return _three(over_twins([self.sense(arm) for arm in self.sense_arms]))
-
-
-def _counted(values: Floats) -> Floats:
-    """[…, (count, sum)] of one value each."""
-    return np.stack([np.ones_like(values), values], -1)
-
-
-def _three(values: Floats) -> Interval:
-    value, low, high = values.tolist()
-    return value, low, high
+        return triple(over_twins([self.sense(arm) for arm in self.sense_arms]))
