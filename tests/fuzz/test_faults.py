@@ -9,12 +9,13 @@ import runpy
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 
 import folders
+import psutil
 import pytest
 from command import blank_figures, run
 
@@ -276,27 +277,77 @@ def test_of_several_that_begin_at_once_one_writes(tmp_path: Path, stale: bool) -
         assert set(codes) <= {0, 11} and 11 in codes
 
 
-def test_nobody_takes_a_folder_while_another_looks_at_its_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The holder ends, and a second process comes, between the moment a first one sees the lock and its reading it."""
-    monkeypatch.setattr(lock, "PATIENCE", 0.1)
-    (tmp_path / LOCK).write_text("the holder's")
-    codes = []
+def test_a_lock_that_is_removed_while_another_opens_it_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its holder ends, and a third process takes the folder, between a second one's opening the lock and taking it."""
+    real, (ready, over) = lock._flock, (os.pipe(), os.pipe())
 
-    def take() -> None:
-        with suppress(OutputError), locked(tmp_path):
-            os._exit(11)
+    def hold() -> None:
+        with locked(tmp_path):
+            os.write(ready[1], b"x")
+            os.read(over[0], 1)
 
-    def look(path: Path, owner: Mapping[str, object]) -> None:
+    def flock(handle: int) -> bool | None:
         monkeypatch.undo()
-        path.unlink()
-        monkeypatch.setattr(lock, "PATIENCE", 0.1)
-        codes.append(os.waitstatus_to_exitcode(os.waitpid(child(take), 0)[1]))
+        (tmp_path / LOCK).unlink()
+        third.append(child(hold))
+        os.read(ready[0], 1)
+        return real(handle)
 
-    monkeypatch.setattr(lock, "_refuse_if_held", look)
+    third: list[int] = []
+    monkeypatch.setattr(lock, "_flock", flock)
+    with pytest.raises(OutputError, match="wait for it"), locked(tmp_path):
+        pass
+    os.write(over[1], b"x")
+    assert os.waitpid(third[0], 0)[1] == 0
     with locked(tmp_path):
-        codes.append(os.waitstatus_to_exitcode(os.waitpid(child(take), 0)[1]))
-    codes.append(os.waitstatus_to_exitcode(os.waitpid(child(take), 0)[1]))
-    assert codes == [0, 0, 11]
+        pass
+
+
+def test_a_forked_child_holds_nothing_and_frees_nothing(tmp_path: Path) -> None:
+    """A worker that outlives a killed run does not keep its folder, and one that ends does not give it away."""
+    ready, over = os.pipe(), os.pipe()
+
+    def outlive() -> None:
+        os.write(ready[1], b"x")
+        os.read(over[0], 1)
+
+    def begin() -> None:
+        with locked(tmp_path):
+            child(outlive)
+            os.read(ready[0], 1)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    os.waitpid(child(begin), 0)
+    with locked(tmp_path):
+        os.waitpid(child(lambda: None), 0)
+        with pytest.raises(OutputError, match="wait for it"), locked(tmp_path):
+            pass
+    os.write(over[1], b"x")
+
+
+@pytest.mark.parametrize(("alive", "seconds"), [(False, 0), (True, 0), (True, -86400), (True, 3600)])
+def test_where_no_kernel_holds_locks_the_name_of_the_holder_decides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alive: bool, seconds: float
+) -> None:
+    """Also where the clock is set meanwhile, from which the times of the day of all beginnings are computed."""
+    monkeypatch.setattr(lock.fcntl, "flock", lambda *rest: (_ for _ in ()).throw(OSError(errno.ENOLCK, "no locks")))
+    owner = {"pid": os.getpid() if alive else 2**22 + 1, "born": lock._born(os.getpid()), "host": platform.node()}
+    (tmp_path / LOCK).write_text(json.dumps(owner | {"since": "2026"}))
+    began, booted = psutil.Process.create_time, psutil.boot_time
+    monkeypatch.setattr(psutil.Process, "create_time", lambda process: began(process) + seconds)
+    monkeypatch.setattr(psutil, "boot_time", lambda: booted() + seconds)
+    with pytest.raises(OutputError, match="wait for it") if alive else nullcontext(), locked(tmp_path):
+        pass
+    assert (tmp_path / LOCK).exists() == alive
+
+
+def test_a_lock_that_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "write", lambda *rest: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
+    with pytest.raises(OutputError, match="the disk is full"), locked(tmp_path):
+        pass
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_lock_that_is_no_file_is_taken_over(tmp_path: Path) -> None:

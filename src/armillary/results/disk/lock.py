@@ -1,138 +1,164 @@
 """Who writes to a folder? One process at a time: others are refused while it lives."""
 
-import errno
 import json
 import os
 import platform
+import stat
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 from armillary.errors import OutputError
-from armillary.results.disk.files import read_bytes, stage, strict_json, why_not
+from armillary.results.disk.files import strict_json, why_not
 from armillary.results.disk.folder_swap import LOCK, tidy
 
 if sys.platform != "win32":
     import fcntl
 
-# Seconds to wait while another process looks at the lock, which takes milliseconds.
-PATIENCE = 5.0
+# How often a lock may be removed by its holder between this process's opening it and taking it.
+ATTEMPTS = 100
+# The record of a holder is some 120 bytes long.
+LONGEST = 4096
 # Seconds by which two readings of a process's start may differ: the start of the machine is known in whole ones.
 CLOCK = 2.0
-# Disks that know no second name for a file.
-NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
+HELD: set[int] = set()
+"""Open files of this process's locks."""
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """The folder belongs to this process until the end; the lock of a process that died is taken over."""
+    """The folder belongs to this process until the end.
+
+    The kernel holds the lock (`flock`) and frees it however the process ends. What is written in the file says who
+    holds it, and decides where the kernel cannot: for a process of another machine, on some disks, and on Windows.
+    """
     path = Path(folder) / LOCK
-    content = _take(path)
+    handle = _take(path)
+    HELD.add(handle)
     try:
         tidy(Path(folder))
         yield
     finally:
-        # Somebody may have deleted this process's lock by hand, and another process may have put its own in the place.
-        with suppress(OSError):
-            if read_bytes(path) == content.encode():
-                path.unlink(missing_ok=True)
+        # Not in a child that was forked meanwhile.
+        if handle in HELD:
+            HELD.remove(handle)
+            _release(path, handle)
 
 
-def _take(path: Path) -> str:
-    owner = {"pid": os.getpid(), "born": _born(os.getpid()), "host": platform.node()}
-    content = json.dumps(owner | {"since": datetime.now(UTC).isoformat(timespec="seconds")})
-    try:
-        # Written before it has its name: nobody ever sees a lock that does not say whose it is.
-        part = stage(path, content)
+def _take(path: Path) -> int:
+    for _ in range(ATTEMPTS):
         try:
-            with _turn(path.parent) as mine:
-                if mine and _named(part, path, content, owner):
-                    return content
-        finally:
-            part.unlink(missing_ok=True)
-    except OSError as error:
-        raise OutputError(why_not(path, error)) from error
-    raise OutputError(f"another process has just begun to write to {path.parent}; choose another folder.")
-
-
-def _named(part: Path, path: Path, content: str, owner: Mapping[str, object]) -> bool:
-    """Whether the lock is this process's now; not if another came first, and perhaps tidied the folder."""
-    if os.path.lexists(path):
-        _refuse_if_held(path, owner)
-        _remove(path)
-    try:
-        _name(part, path, content)
-    except (FileExistsError, FileNotFoundError):
-        return False
-    return True
-
-
-def _name(part: Path, path: Path, content: str) -> None:
-    try:
-        os.link(part, path)
-    except OSError as error:
-        if error.errno not in NO_LINKS:
-            raise
-        with path.open("x", encoding="utf-8") as file:
-            file.write(content)
-
-
-@contextmanager
-def _turn(folder: Path) -> Iterator[bool]:
-    """Whether this process may act on what it sees of the folder's lock: one process of a machine at a time.
-
-    Without this, of three that meet the lock of a dead one, the third removes what the second has put in its place.
-    Where a system or a disk has no such locks, the first name decides alone.
-    """
-    handle = None
-    try:
-        if sys.platform != "win32":
-            with suppress(OSError):
-                handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        yield handle is None or _flock(handle)
-    finally:
-        if handle is not None:
+            handle = _open(path)
+            try:
+                if _is_free(handle, path) and _is_at(handle, path):
+                    _sign(handle, path)
+                    return handle
+            except BaseException:
+                os.close(handle)
+                raise
             os.close(handle)
+        except OSError as error:
+            raise OutputError(why_not(path, error)) from error
+    raise OutputError(f"other processes begin to write to {path.parent} all the time; choose another folder.")
 
 
-def _flock(handle: int) -> bool:
-    end = time.monotonic() + PATIENCE
-    while time.monotonic() < end:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            time.sleep(0.002)
-        except OSError:
-            return True
-    return False
+def _open(path: Path) -> int:
+    """The file of the lock, which is made where there is none; what is no file and stands in its place is removed."""
+    with suppress(FileNotFoundError):
+        state = os.lstat(path)
+        if stat.S_ISDIR(state.st_mode):
+            path.rmdir()
+        elif not stat.S_ISREG(state.st_mode):
+            path.unlink()
+    return os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
 
-def _remove(stale: Path) -> None:
-    if stale.is_dir() and not stale.is_symlink():
-        stale.rmdir()
-    else:
-        stale.unlink(missing_ok=True)
-
-
-def _refuse_if_held(path: Path, owner: Mapping[str, object]) -> None:
-    try:
-        holder = strict_json(read_bytes(path))
-        pid, born, host, since = (holder[key] for key in ("pid", "born", "host", "since"))
-    except (OSError, ValueError, KeyError, TypeError):
-        return  # a lock that was never written to the end
-    if host != owner["host"]:
+def _is_free(handle: int, path: Path) -> bool:
+    """Whether nobody holds the lock, or an `OutputError` that says who does."""
+    free = _flock(handle)
+    owner = _owner(handle)
+    host, since = owner.get("host", platform.node()), owner.get("since")
+    if host != platform.node():
         raise OutputError(
             f"a process on {host!s:.80} has written to {path.parent} since {since!s:.40}; choose another folder, or "
             f"delete {path} if that process is gone."
         )
-    if _lives(pid, born):
-        raise OutputError(
-            f"process {pid} has written to {path.parent} since {since!s:.40}; wait for it or choose another folder."
-        )
+    if free or (free is None and not _lives(owner.get("pid"), owner.get("born"))):
+        return True
+    if "pid" not in owner:
+        raise OutputError(f"another process has just begun to write to {path.parent}; choose another folder.")
+    raise OutputError(
+        f"process {owner['pid']!s:.20} has written to {path.parent} since {since!s:.40}; wait for it or choose another "
+        "folder."
+    )
+
+
+def _owner(handle: int) -> Mapping[str, object]:
+    """What the lock says of its holder; nothing where that was never written to its end."""
+    try:
+        os.lseek(handle, 0, os.SEEK_SET)
+        record = strict_json(os.read(handle, LONGEST))
+    except ValueError:
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
+def _flock(handle: int) -> bool | None:
+    """Whether the kernel's lock is this process's now; None where a disk or a system has no such locks."""
+    if sys.platform == "win32":
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
+
+
+def _is_at(handle: int, path: Path) -> bool:
+    """Whether the open file is still at the path: its holder may have removed it, and another made a new one."""
+    try:
+        return os.path.samestat(os.fstat(handle), os.lstat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _sign(handle: int, path: Path) -> None:
+    owner = {"pid": os.getpid(), "born": _born(os.getpid()), "host": platform.node()}
+    content = json.dumps(owner | {"since": datetime.now(UTC).isoformat(timespec="seconds")})
+    try:
+        os.ftruncate(handle, 0)
+        os.lseek(handle, 0, os.SEEK_SET)
+        os.write(handle, content.encode())
+        os.fsync(handle)
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def _release(path: Path, handle: int) -> None:
+    with suppress(OSError):
+        # Somebody may have deleted this process's lock by hand, and another process may have put its own in the place.
+        mine = _is_at(handle, path)
+        if sys.platform == "win32":
+            os.close(handle)  # Windows removes no open file
+        if mine:
+            path.unlink()
+    if sys.platform != "win32":
+        os.close(handle)
+
+
+def _forget() -> None:
+    """A forked child holds none of its parent's locks, also where it outlives it."""
+    while HELD:
+        os.close(HELD.pop())
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
 
 
 def _lives(pid: object, born: object) -> bool:
