@@ -155,13 +155,17 @@ def pytest_report_header() -> str:
     return SEEDED
 
 
+# Without a GPU `torch.manual_seed` writes a traceback down for every kind of device, twice per test.
+_seed_torch = torch.manual_seed if torch.cuda.is_available() else torch.default_generator.manual_seed
+
+
 def _seed(name: str) -> None:
     """Global seeds from the run's seed and a name, so that no test depends on those before it."""
     _calls.clear()
     seed = zlib.crc32(f"{RUN_SEED} {name}".encode())
     random.seed(seed)
     np.random.seed(seed)
-    torch.manual_seed(seed)
+    _seed_torch(seed)
 
 
 @pytest.hookimpl(tryfirst=True)
