@@ -8,7 +8,7 @@ import transformers as tr
 from armillary.anatomy import Anatomy
 from armillary.anatomy.read import read
 from armillary.probes.attention.principal_axes import PrincipalAxes
-from armillary.probes.attention.spaces.axis_overlaps import RANK, axis_overlaps
+from armillary.probes.attention.spaces.axis_overlaps import RANK, _gaussian_heads, axis_overlaps
 from armillary.probes.instruments.samples import SAMPLES
 from armillary.probes.machinery.evidence import MODEL, RANDOM, Evidence
 from armillary.probes.machinery.probe import judge
@@ -27,6 +27,12 @@ def untrained(seed: int) -> Anatomy:
 @pytest.fixture(scope="module")
 def ordinary() -> Evidence:
     return gather(untrained(7), corpus(), (SAMPLES,))
+
+
+def test_random_heads_hold_no_more_memory_than_is_read(ordinary):
+    for side in _gaussian_heads(ordinary, 64, 16, None, None):
+        assert side.shape[1:] == (64, RANK)
+        assert side.untyped_storage().nbytes() == side.numel() * side.element_size()
 
 
 def test_untrained_heads_overlap_as_much_as_random_ones(ordinary):

@@ -1,5 +1,6 @@
 """Do several processes decide what one does, and lose nothing when something goes wrong?"""
 
+import gc
 import io
 import json
 import multiprocessing
@@ -8,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 from types import SimpleNamespace
 
 import folders
@@ -21,10 +23,13 @@ from armillary.anatomy.loading import weights
 from armillary.anatomy.read import read
 from armillary.errors import ArmillaryError
 from armillary.flow.capture import run, still
-from armillary.probes import PROBES
+from armillary.probes import PROBES, choose
+from armillary.probes.instruments.covariances import COVARIANCES
 from armillary.probes.instruments.lengths import LENGTHS
+from armillary.probes.instruments.samples import SAMPLES
 from armillary.probes.machinery.bench import ModelChangedError
 from armillary.probes.machinery.conclude import begin, conclude, crew_of
+from armillary.probes.machinery.instrument import MODEL
 from armillary.probes.machinery.processes import jobs, workers
 from armillary.probes.machinery.processes.jobs import jobs_for
 from armillary.probes.machinery.shared_pass import gather
@@ -50,6 +55,22 @@ def decided(evidence, probes, asked=True, report=lambda what: None):
     with crew_of(2, []) as crew:
         crew = begin(crew, evidence, probes, True, asked)
         return list(conclude(evidence, probes, True, report, crew))
+
+
+def test_a_state_is_freed_with_the_last_claim_that_reads_it():
+    probes = choose("sphere.radius,spectrum.dimension")
+    evidence = gather(bag(gaussian()), corpus(), [LENGTHS, COVARIANCES, SAMPLES])
+    states = {instrument: weakref.ref(evidence[instrument][MODEL]) for instrument in (LENGTHS, COVARIANCES, SAMPLES)}
+    assert all(instrument in probes[1].instruments for instrument in (COVARIANCES, SAMPLES))
+    conclusions = conclude(evidence, probes, True)
+    del evidence
+    next(conclusions)
+    gc.collect()
+    held = {instrument for instrument, state in states.items() if state() is not None}
+    assert held == set(probes[1].instruments)
+    next(conclusions)
+    gc.collect()
+    assert not any(state() for state in states.values())
 
 
 def processes(conclusions):

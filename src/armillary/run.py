@@ -208,7 +208,10 @@ def _measure(
         loss = None if corpus is None else text_loss(Bench(anatomy, corpus, quick=quick))
         growing.watched(evidence.arms, loss)
         bar.start("concluding", sum(growing.costs.values()))
-        for conclusion in conclude(evidence, left, quick, growing.doing, begun):
+        conclusions = conclude(evidence, left, quick, growing.doing, begun)
+        # `conclude` frees what no claim still to come reads.
+        del evidence
+        for conclusion in conclusions:
             growing.add(conclusion)
 
 

@@ -5,7 +5,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -81,15 +81,21 @@ def conclude(
             crew.close()
     if left:
         work = Concluder(evidence, left, quick)
+        del evidence
         for number in range(len(left)):
             yield work(number, lambda doing: tell([doing]))[1]
 
 
 class Concluder:
-    """Decides the claims of one survey, given the number of a probe."""
+    """Decides the claims of one survey, given the number of a probe.
+
+    A state that no probe still to come reads is dropped here, and freed unless the caller keeps the evidence.
+    """
 
     def __init__(self, evidence: Evidence, probes: Sequence[AnyProbe], quick: bool) -> None:
-        self._evidence, self._probes = evidence, probes
+        self._probes, self._left = probes, set(range(len(probes)))
+        self._states = dict(evidence.states)
+        self._evidence = replace(evidence, states=self._states)
         self._bench: Bench | None = None
         if evidence.corpus is not None and any(isinstance(probe, Experimenter) for probe in probes):
             self._bench = Bench(evidence.anatomy, evidence.corpus, evidence.untrained, evidence.seed, quick)
@@ -112,6 +118,10 @@ class Concluder:
             finding = overflown(probe.claim, str(error).rstrip("."))
         except Exception as error:
             finding, trace = failed(probe.claim, error), f"{probe.claim.id}\n{traceback.format_exc()}"
+        self._left.discard(number)
+        read = {instrument for left in self._left for instrument in self._probes[left].instruments}
+        for instrument in self._states.keys() - read:
+            del self._states[instrument]
         return number, Conclusion(finding, round(time.perf_counter() - began, 2), trace)
 
 

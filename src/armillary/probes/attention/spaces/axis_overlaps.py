@@ -207,4 +207,5 @@ def _gaussian_heads(
             side = side * torch.from_numpy(np.frombuffer(gain).copy())[:, None]
         sides.append(side - side.mean(1, keepdim=True) if kind == "layernorm" else side)
     svd = Factored(*sides).svd()
-    return svd.left[..., :RANK], svd.right[..., :RANK]
+    # Copies: a view would keep all k vectors of every layer's random heads, a gigabyte for 30 layers of width 576.
+    return svd.left[..., :RANK].clone(), svd.right[..., :RANK].clone()
