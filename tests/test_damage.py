@@ -195,12 +195,12 @@ def test_what_a_config_does_not_call_for_is_said_in_the_first_lines(gpt2: Path, 
 @pytest.mark.parametrize("size", [0, -1])
 def test_a_model_of_no_heads_is_refused(gpt2: Path, tmp_path: Path, size: int) -> None:
     folder = folders.change_config(folders.spoilt(gpt2, tmp_path / "m"), n_head=size)
-    refused(f"num_attention_heads is {size}, and no model has less than 1", "anatomy", folder)
+    refused(f"num_attention_heads is {size}, but must be at least 1", "anatomy", folder)
 
 
 def test_the_class_and_the_kind_must_agree(gpt2: Path, tmp_path: Path) -> None:
     folder = folders.change_config(folders.spoilt(gpt2, tmp_path / "m"), architectures=["LlamaForCausalLM"])
-    refused("which are of two architectures", "anatomy", folder)
+    refused("which belong to different architectures", "anatomy", folder)
 
 
 def test_a_model_that_names_no_outputs(gpt2: Path, tmp_path: Path) -> None:

@@ -484,7 +484,7 @@ def test_the_atlas_and_a_word_in_the_terminal(llama):
 
 
 def test_refusals_on_the_command_line(gpt2, llama, tmp_path):
-    split = r"'thorough' is \d tokens here \('th' · .*\), and one is needed; choose one of them"
+    split = r"'thorough' is \d tokens here \('th' · .*\), but must be one; choose one of them"
     refused(split, "heads", gpt2, "--word", "thorough")
     refused("'жж' is not a word of this vocabulary; none is spelled like it", "heads", gpt2, "--word", "жж")
     refused("layer 7 was asked for", "heads", gpt2, "--layer", 7)
@@ -501,5 +501,5 @@ def test_refusals_on_the_command_line(gpt2, llama, tmp_path):
     bare = folders.spoilt(gpt2, tmp_path / "bare")
     for path in bare.glob("tokenizer*"):
         path.unlink()
-    refused("came without a tokenizer, so nothing can be read in words", "heads", bare, "--word", "th")
+    refused("came without a tokenizer, so nothing can be shown in words", "heads", bare, "--word", "th")
     assert "weights alone" in works("heads", bare).stdout

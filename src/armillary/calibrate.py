@@ -62,7 +62,7 @@ def calibrate(
     cases = [case.planted for case in planted.CASES]
     tasks = study.tasks(cases)
     if not tasks:
-        raise ArmillaryError("no untrained model, no seed and no planted model leave nothing to run; ask for some.")
+        raise ArmillaryError("without untrained models, seeds and planted models there is nothing to run; add some.")
     paths = dict(texts or {})
     for model in study.models if study.seeds else ():
         locate(model)

@@ -172,7 +172,7 @@ def _check_tokens(tokens: int | None) -> None:
 
 def _check_jobs(jobs: int | None, resume: bool, out: str | Path | None) -> None:
     if jobs is not None and jobs < 1:
-        raise ArmillaryError(f"--jobs {jobs} can do nothing; give at least 1.")
+        raise ArmillaryError(f"--jobs {jobs} leaves no process to run; give at least 1.")
     if resume and out is None:
         raise ArmillaryError("resume=True goes on in a folder; give it as out=….")
 

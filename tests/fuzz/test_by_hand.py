@@ -113,7 +113,7 @@ def test_what_the_library_says_of_a_config_reaches_no_terminal(
         (
             {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 4.0, "high_freq_factor": 1.0,
              "original_max_position_embeddings": 16},
-            "low_freq_factor is 4.0, and no model has other than less than high_freq_factor, which is 1.0",
+            "low_freq_factor is 4.0, but must be less than high_freq_factor, which is 1.0",
         ),
     ],
 )  # fmt: skip
@@ -325,7 +325,7 @@ def test_a_study_is_not_overwritten_by_a_survey(home: Path, tmp_path: Path) -> N
 
 def test_standard_input_without_end_or_closed(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     travel = ("travel", home / "gpt2", "-", "--out", tmp_path / "x.html")
-    refused("standard input holds more than 16 MiB, which is no sentence", *travel, input=b"a" * (2**24 + 1))
+    refused("standard input holds more than 16 MiB, too much for a sentence", *travel, input=b"a" * (2**24 + 1))
     monkeypatch.setattr(sys, "stdin", None)
     with pytest.raises(TextError, match="standard input is closed"):
         standard_input()
@@ -388,7 +388,7 @@ def test_sixteen_bits_are_not_white(tmp_path: Path) -> None:
     read = read_image(tmp_path / "a.png")
     assert np.allclose(read[..., 0], deep / 65535, atol=1e-6) and read.max() < 0.99
     assert np.allclose(image_of(np.full((9, 9), True))[..., 0], 1)
-    with pytest.raises(TextError, match="the mode F, in which white is not known"):
+    with pytest.raises(TextError, match="the mode F, whose white level is unknown"):
         image_of(image.new("F", (9, 9), 200.0))
 
 

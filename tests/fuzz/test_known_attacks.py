@@ -313,11 +313,11 @@ def test_an_impossible_value_with_a_fresh_hash(home: Path, tmp_path: Path, what:
 def test_a_changed_picture_is_said(home: Path, tmp_path: Path, command: str) -> None:
     folder = copied(home / "survey", tmp_path / "survey")
     more = {"report": ("--out", tmp_path / "x.html"), "figures": ("--out", tmp_path / "x", "--as", "svg")}
-    assert "not as this survey was written" not in works(command, folder, *more.get(command, ())).stderr
+    assert "not part of this survey" not in works(command, folder, *more.get(command, ())).stderr
     (folder / "report.html").write_text("<p>all claims are supported</p>")
     (folder / "figures" / "sphere.radius.html").unlink()
     errors = run(command, folder, *more.get(command, ())).stderr
-    assert "figures/sphere.radius.html and 1 more are not as this survey was written" in errors
+    assert "figures/sphere.radius.html and 1 more are not part of this survey" in errors
     works("survey", "--resume", folder)
     assert works(command, folder, *more.get(command, ())).stderr == ""
 

@@ -67,7 +67,7 @@ def calibrate(
     named = _named(texts)
     study = _study(tuple(named), **asked)
     if workers is not None and workers < 1:
-        raise ArmillaryError(f"--workers {workers} can do nothing; give at least 1.")
+        raise ArmillaryError(f"--workers {workers} leaves no process to run; give at least 1.")
     if workers is not None and dask is not None:
         raise ArmillaryError("--workers and --dask were both given; runs are made here or on a cluster: choose one.")
     if dask is not None:
@@ -115,7 +115,7 @@ def _named(texts: tuple[str, ...]) -> dict[str, str]:
     named: dict[str, str] = {}
     for text in texts or (SAMPLE,):
         if text == "-":
-            raise ArmillaryError("--text - was given, but every run reads the text anew; give a file or a folder.")
+            raise ArmillaryError("--text - was given, but every run reads the text again; give a file or a folder.")
         name = text if text == SAMPLE else Path(text).stem
         if name in named or (name == SAMPLE and text != SAMPLE):
             other = named.get(name, "") or "the built-in one"
@@ -133,7 +133,7 @@ def _study(texts: tuple[str, ...], models: tuple[str, ...], claims: str, quick: 
     given = {name: number for name, number in numbers.items() if number is not None}
     for name, number in given.items():
         if number < 0:
-            raise ArmillaryError(f"--{name} {number} is less than none; give 0 to leave that part out.")
+            raise ArmillaryError(f"--{name} {number} is negative; give 0 to leave that part out.")
         if number > MOST:
             raise ArmillaryError(f"--{name} {number} is more than any study needs; give at most {MOST}.")
     if any(budget < 1 for budget in tokens):

@@ -95,7 +95,9 @@ def survey(
         _check_resumed(out, settings)
         settings = _trusted(read_settings(resume, _forms()), settings["trust_remote_code"])
         if settings["text"] == "-":
-            raise ArmillaryError("that survey read standard input, which is gone; save the text to a file, then begin.")
+            raise ArmillaryError(
+                "that survey read standard input, which is gone; save the text to a file and start anew."
+            )
     _check_source(**{name: settings[name] for name in SOURCE})
     if settings["shard"] is not None and settings["text"] == "-":
         raise ArmillaryError("--shard was given, but standard input can be read only once; save the text to a file.")

@@ -82,7 +82,7 @@ def changing(anatomy: Anatomy, site: str, change: Change) -> Iterator[None]:
         finally:
             handle.remove()
     if not fired:
-        raise ModelError(f"the edit at {site} never took place: the model did not pass it (fused, or not run?).")
+        raise ModelError(f"the edit at {site} never took effect: its module was not run (is it fused?).")
 
 
 @contextmanager
@@ -143,7 +143,7 @@ def changing_stream(
             yield
     if reached is not None and not reached:
         raise ModelError(
-            f"the edit at {site} never took place: no text has a token at position {start}; start earlier."
+            f"the edit at {site} never took effect: no text has a token at position {start}; start earlier."
         )
 
 
@@ -183,7 +183,7 @@ def changing_heads(anatomy: Anatomy, layer: int, change: HeadChange) -> Iterator
     sources = [sys.modules[type(module).__module__] for module in parts]
     table: Any = next((s.ALL_ATTENTION_FUNCTIONS for s in sources if hasattr(s, "ALL_ATTENTION_FUNCTIONS")), None)
     if table is None:
-        raise ModelError("this model attends by code of its own, so q and k cannot be edited; edit z instead.")
+        raise ModelError("this model uses its own attention code, so q and k cannot be edited; edit z instead.")
     fired = False
 
     def attend(module: nn.Module, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -196,7 +196,7 @@ def changing_heads(anatomy: Anatomy, layer: int, change: HeadChange) -> Iterator
     with uncompiled(), _before_attention(table, attend):
         yield
     if not fired:
-        raise ModelError(f"the edit on the heads of layer {layer} never took place: its attention was not run.")
+        raise ModelError(f"the edit on the heads of layer {layer} never took effect: its attention was not run.")
 
 
 @contextmanager

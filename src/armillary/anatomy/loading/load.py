@@ -237,7 +237,7 @@ def _check_class(path: Path, factory: Any, config: Any) -> None:
     if wanted is not None and not isinstance(config, wanted):
         raise ModelError(
             f"{path}/config.json names the class {factory.__name__} and the model_type {config.model_type!r}, which "
-            "are of two architectures; check the file, or fetch the model again."
+            "belong to different architectures; check the file, or fetch the model again."
         )
 
 

@@ -70,7 +70,7 @@ def check_tokens(folder: Path) -> None:
         strange = (key for token in _tokens(record) for key in token if key not in SETTINGS)
         if (key := next(strange, None)) is not None:
             raise ModelError(
-                f"{path} gives a token the setting {key[:60]!r}, which no token has ({', '.join(SETTINGS[1:-1])}); "
+                f"{path} gives a token the unknown setting {key[:60]!r} (known: {', '.join(SETTINGS[1:-1])}); "
                 "correct its name, or fetch the model again."
             )
 
