@@ -111,7 +111,7 @@ def test_one_changed_digit_is_noticed(survey: Survey, tmp_path: Path) -> None:
     sound = path.read_text("utf-8")
     assert sound.count('"value": 0.') > 3
     path.write_text(sound.replace('"value": 0.', '"value": 1.', 1), "utf-8")
-    refused("is not the file that was written with manifest.json", "show", tmp_path)
+    refused("does not match manifest.json", "show", tmp_path)
     path.write_text(sound, "utf-8")
     works("show", tmp_path)
     (tmp_path / MANIFEST).write_text('{"schema": 1, "files": {"../../x": "0"}}')

@@ -174,7 +174,7 @@ def _check_jobs(jobs: int | None, resume: bool, out: str | Path | None) -> None:
     if jobs is not None and jobs < 1:
         raise ArmillaryError(f"--jobs {jobs} leaves no process to run; give at least 1.")
     if resume and out is None:
-        raise ArmillaryError("resume=True goes on in a folder; give it as out=….")
+        raise ArmillaryError("resume=True continues a survey in a folder; pass the folder as out=….")
 
 
 def _save(survey: Survey, folder: Path, reading: StateSource, goes_on: bool) -> None:
@@ -273,7 +273,7 @@ def _load(
 
 def _lawful(anatomy: Anatomy) -> Anatomy:
     if anatomy.context < 2:
-        raise ModelError(f"{anatomy.name} reads {anatomy.context} token at a time, so nothing can be attended to.")
+        raise ModelError(f"{anatomy.name} reads {anatomy.context} token at a time, so there is nothing to attend to.")
     try:
         return dataclasses.replace(anatomy, laws=check(anatomy))
     except (ArmillaryError, MemoryError):

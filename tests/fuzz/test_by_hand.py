@@ -317,7 +317,7 @@ def test_a_study_is_not_overwritten_by_a_survey(home: Path, tmp_path: Path) -> N
     study = copied(Path(armillary.__file__).parents[2] / "docs" / "lab" / "gate", tmp_path / "study")
     before = {path: path.read_bytes() for path in study.rglob("*") if path.is_file()}
     words = ("survey", home / "gpt2", "--claims", "sphere.radius", "--text", home / "text.txt", "--out", study)
-    refused("manifest.json belongs to something else than a survey", *words)
+    refused("manifest.json does not belong to a survey", *words)
     assert {path: path.read_bytes() for path in study.rglob("*") if path.is_file()} == before
     (study / "manifest.json").write_text('{"schema": 1')
     works(*words, "--tokens", 100, "--jobs", 1)

@@ -43,7 +43,7 @@ class Vocabulary:
         if tokenizer is None:
             raise WordError(
                 f"{anatomy.name} came without a tokenizer, so nothing can be shown in words; singular values, spectra "
-                "and the atlas need none: leave out --word, or pass a folder that contains tokenizer.json."
+                "and the atlas need none: leave out the word, or pass a folder that contains tokenizer.json."
             )
         known = min(anatomy.vocabulary, len(tokenizer))
         tokens = tokenizer.convert_ids_to_tokens(list(range(known)))

@@ -139,7 +139,7 @@ def _band(quantity: Mapping[str, Any]) -> Iterator[str]:
     low, high = (_flat(quantity[end]) for end in ("low", "high"))
     for lower, upper in zip(low, high, strict=False):
         if lower is not None and upper is not None and lower > upper:
-            yield f"has an interval from {lower:g} to {upper:g}, which is no interval"
+            yield f"has an interval from {lower:g} to {upper:g}, which is not an interval"
     yield from (f"has the axis {name[:40]!r} twice" for name in _doubled(quantity["axes"]))
 
 
