@@ -184,7 +184,7 @@ def test_what_names_no_cluster_is_refused(model, tmp_path, monkeypatch):
         survey(model, dask="tcp://127.0.0.1:9")
     result = run("survey", model, "--dask", "nowhere", "--out", tmp_path / "out")
     assert result.exit_code == 2
-    check_sentence(result.stderr, "--dask nowhere names no cluster")
+    check_sentence(result.stderr, "--dask nowhere is not a cluster")
     with monkeypatch.context() as patch:
         patch.delitem(sys.modules, "armillary.probes.machinery.processes.cluster")
         patch.setitem(sys.modules, "distributed", None)
