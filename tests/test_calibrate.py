@@ -627,7 +627,7 @@ def test_interrupted(tmp_path, monkeypatch):
     monkeypatch.setattr(study_module, "_make", lambda *args: (_ for _ in ()).throw(KeyboardInterrupt))
     result = run("calibrate", "--out", tmp_path, *FEW, "--workers", 1)
     assert result.exit_code == 130
-    assert result.stderr == "armillary: interrupted; finished runs are kept, and the same command goes on.\n"
+    assert result.stderr == "armillary: interrupted; finished runs are kept; repeat the command to continue.\n"
 
 
 def test_work_in_processes():
@@ -665,7 +665,7 @@ def test_ctrl_c_keeps_finished_runs_and_leaves_no_process(tmp_path):
         os.killpg(process.pid, signal.SIGINT)
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert errors.endswith("armillary: interrupted; finished runs are kept, and the same command goes on.\n")
+    assert errors.endswith("armillary: interrupted; finished runs are kept; repeat the command to continue.\n")
     assert "Traceback" not in errors
     stored = RunsFile(tmp_path)
     assert 0 < len(stored.runs) < 40 and not stored.damaged

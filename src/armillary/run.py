@@ -104,8 +104,8 @@ def survey(
 
     `column` names the text of a table. `claims` lists ids, chapter letters or 'all'. `tokens` are 2500 unless given;
     `quick` reads fewer, and runs experiments on fewer documents: intervals are wider. With `out`, survey.json, tables/
-    and figures/ are written there; survey.json grows with every claim that is decided. With `resume`, a survey that was
-    stopped in `out` goes on: what is decided or read there is not measured again. A claim whose probe raises is
+    and figures/ are written there; survey.json grows with every claim that is decided. With `resume`, the survey
+    interrupted in `out` continues: what is decided or read there is not measured again. A claim whose probe raises is
     reported as `failed`; `debug` keeps the traceback in the survey's notes. With `steps`, `model` is the folder of a
     training run: its last checkpoint is surveyed, and claims about training read all of them. With several `jobs`,
     claims are decided in processes of their own (a script then needs `if __name__ == "__main__":`); None means as many

@@ -236,7 +236,7 @@ def test_a_damaged_tokenizer_is_not_none(home: Path, tmp_path: Path, change: Cal
 def test_damaged_settings_of_a_tokenizer_are_not_none(home: Path, tmp_path: Path) -> None:
     model = copied(home / "gpt2", tmp_path / "model")
     (model / "tokenizer_config.json").write_text("[]")
-    refused("the files beside it cannot be read as a tokenizer", "anatomy", model)
+    refused("the files next to it cannot be read as a tokenizer", "anatomy", model)
 
 
 @pytest.mark.parametrize("number", [float("inf"), float("nan")])

@@ -46,7 +46,7 @@ MOST = 10_000
 @click.option("--device", default="cpu", show_default=True, metavar="D", help="cpu or cuda.")
 @click.option("--quick", is_flag=True, help="A few quick surveys: tests that it works, not how well.")
 @click.option("--json", "as_json", is_flag=True, help="Print calibration.json instead of the tables.")
-@partial(friendly, interrupted="finished runs are kept, and the same command goes on",
+@partial(friendly, interrupted="finished runs are kept; repeat the command to continue",
          smaller="use fewer --workers")  # fmt: skip
 def calibrate(
     out: Path, as_json: bool, workers: int | None, dask: str | None, texts: tuple[str, ...], **asked: Any

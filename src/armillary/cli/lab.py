@@ -86,7 +86,7 @@ def train(
 @click.option("--known", type=PATH, multiple=True, metavar="DIR",
               help="Reuse the runs of the same model from these studies.")  # fmt: skip
 @click.option("--device", metavar="D", help="cpu or cuda. [default: cuda if there is one]")
-@partial(friendly, interrupted="the same command goes on after the last finished run")
+@partial(friendly, interrupted="repeat the command to continue after the last finished run")
 def run_study(study: str, out: Path, arms: str | None, jobs: int, text: str | None, heldout: str | None,
               device: str | None, survey: bool, dask: str | None, known: tuple[Path, ...],
               **amount: Any) -> None:  # fmt: skip

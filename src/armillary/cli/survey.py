@@ -35,7 +35,7 @@ SOURCE = ("text", "dataset", "split", "column", "images", "audio")
 def _left(written: list[Path]) -> str:
     """What an interrupted survey leaves on disk."""
     given = click.get_current_context().params
-    goes_on = "" if given["text"] == "-" else "; armillary survey --resume DIR goes on"
+    goes_on = "" if given["text"] == "-" else "; armillary survey --resume DIR continues it"
     if any(path.name == "survey.json" for path in written):
         return f"the claims that were already decided are saved{goes_on}"
     return f"no claim was decided{goes_on}"

@@ -41,11 +41,11 @@ class Edit(Protocol):
 
 @contextmanager
 def edited(anatomy: Anatomy, *edits: Edit) -> Iterator[None]:
-    """The model, changed by every edit while inside, itself again afterwards, bit for bit.
+    """Apply every edit to the model inside the `with` statement; afterwards it is unchanged, bit for bit.
 
     Inside, `model.generate` and caches may be used: an edit acts with a cache as it does without, or refuses. A cache
-    belongs to the edits that it was begun under. Positions count from a row's first token that is not padding. Compiled
-    models run uncompiled.
+    belongs to the edits under which it was created. Positions count from a row's first token that is not padding.
+    Compiled models run uncompiled.
     """
     if not isinstance(anatomy, Anatomy):
         raise ArmillaryError(f"`edited` takes what armillary.load(model) gives; got a {type(anatomy).__name__}.")
@@ -62,7 +62,7 @@ def edited(anatomy: Anatomy, *edits: Edit) -> Iterator[None]:
 
 @contextmanager
 def changing(anatomy: Anatomy, site: str, change: Change) -> Iterator[None]:
-    """Let `change` decide what goes on from a site; an edit that never took place is an error."""
+    """Let `change` decide what a site passes on; an edit without effect is an error."""
     place = site_named(anatomy.sites, site)
     if place.side == "pattern":
         raise ModelError(f"{site} can be watched but not edited; edit the heads' results at L{place.layer}.z instead.")

@@ -42,7 +42,7 @@ def _check_file(path: Path, error: Exception) -> None:
         return
     first = (str(error).strip().splitlines() or [""])[0][:160]
     raise ModelError(
-        f"{path} and the files beside it cannot be read as a tokenizer ({type(error).__name__}: {first}); fetch the "
+        f"{path} and the files next to it cannot be read as a tokenizer ({type(error).__name__}: {first}); fetch the "
         "model again, or remove them to read the weights alone."
     ) from error
 

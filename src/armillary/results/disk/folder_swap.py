@@ -71,7 +71,7 @@ def listed(folder: Path) -> dict[str, str]:
     except (OSError, ValueError, TypeError, AttributeError) as error:
         why = getattr(error, "strerror", None) or error
         raise OutputError(
-            f"{path} is damaged ({why}), so the result beside it cannot be checked; run the survey again, or delete "
+            f"{path} is damaged ({why}), so the result next to it cannot be checked; run the survey again, or delete "
             "that file if you trust the others."
         ) from error
     return files
