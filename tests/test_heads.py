@@ -291,10 +291,10 @@ def test_without_a_tokenizer_weights_are_still_read():
 def test_what_cannot_be_answered_is_refused():
     rotary, plain = specimen("llama"), specimen("gpt2")
     for asked, message in (
-        ({"layer": 3}, r"layer 3 was asked for, and gpt2 has 3 of them; choose one from 0 to 2"),
+        ({"layer": 3}, r"layer 3 was asked for, but gpt2 has 3 of them; choose one from 0 to 2"),
         ({"layer": "-1"}, r"layer -1 was asked for"),
         ({"layer": "nine"}, r"there is no layer 'nine'; give numbers from 0 to 2, or first, middle, last, all"),
-        ({"head": 4}, r"head 4 was asked for, and every layer of gpt2 has 4 of them; choose one from 0 to 3"),
+        ({"head": 4}, r"head 4 was asked for, but every layer of gpt2 has 4 of them; choose one from 0 to 3"),
         ({"top": 0}, r"--top 0 would list no word; give at least 1"),
         ({"directions": 0, "layer": 0}, r"--directions 0 would read no direction; give at least 1"),
         ({"matrix": "kq"}, r"there is no matrix 'kq'; choose qk or vo"),

@@ -260,4 +260,4 @@ def test_the_commands(model, tmp_path):
     check_sentence(piped.stderr, "standard input can be read only once")
     refused = run(*asked, "--shard", "3/2", "--out", tmp_path / "3")
     assert refused.exit_code == 2
-    check_sentence(refused.stderr, "--shard 3/2 names no part")
+    check_sentence(refused.stderr, "--shard 3/2 is not a valid shard")

@@ -164,7 +164,7 @@ def test_names_are_checked_where_the_library_changes(
         doubles.check_names(home, [*names, new], model)
     # Names of no weight: one that the library left out, and one that it reads as something that cannot be followed.
     doubles.check_names(home, [*names, "adapter.weight"], model, ["adapter.weight"])
-    with pytest.raises(ModelError, match=r"ln_1.gamma under a name that transformers \S+ translates"):
+    with pytest.raises(ModelError, match=r"ln_1.gamma under a name that transformers \S+ renames"):
         doubles.check_names(home, [*names, "transformer.h.0.ln_1.gamma"], model)
 
 
@@ -257,14 +257,14 @@ def test_a_file_with_a_hole(home: Path, tmp_path: Path, name: str) -> None:
     model = copied(home / "gpt2", tmp_path / "model")
     (model / name).touch()
     os.truncate(model / name, 2**36)
-    refused(f"{name} in .* has 64.0 GiB, more than any such file", "anatomy", model)
+    refused(f"{name} in .* has 64.0 GiB, too much for such a file", "anatomy", model)
 
 
 @pytest.mark.parametrize("name", ["survey.json", "manifest.json", "tables/sphere.radius.csv"])
 def test_a_result_with_a_hole(home: Path, tmp_path: Path, name: str) -> None:
     folder = copied(home / EVIL / "out", tmp_path / "survey")
     os.truncate(folder / name, 2**36)
-    refused("it has 64.0 GiB, more than any such file", "show", folder, "sphere.radius")
+    refused("it has 64.0 GiB, too much for such a file", "show", folder, "sphere.radius")
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.EIO, errno.ENOSPC, errno.EMFILE])
