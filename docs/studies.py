@@ -1,7 +1,7 @@
 """Where do the numbers of docs/lab/README.md come from? From the runs in its folders: `python docs/studies.py`.
 
-Each folder holds a study as `armillary lab run` left it (`manifest.json`, `runs.jsonl`), and `reading.md`, what we make
-of it. The verdicts on the laboratory's claims go into the package as well, where `armillary claims` reads them.
+Each folder holds a study as `armillary lab run` left it (`manifest.json`, `runs.jsonl`), and `reading.md`, our
+interpretation. The verdicts on the laboratory's claims also go into the package, where `armillary claims` reads them.
 `tests/test_docs.py` checks that page and verdicts are what this file writes.
 """
 
@@ -36,10 +36,10 @@ ORDER = (
 )
 HEAD = """# Studies of the laboratory
 
-[The laboratory](../lab.md) says how arms are tuned, paired and compared. All runs are in this folder, those that failed
-too; `armillary lab show docs/lab/norms --out norms.html` draws them. Losses are nats per token of held-out books.
-Learning rates are *usable* if the worst tuning seed is within 0.1 nats of the best rate; *sensitivity* is the mean over
-all tried rates of the loss beyond the best one's.
+[The laboratory](../lab.md) says how arms are tuned, paired and compared. All runs are in this folder, including failed
+ones; `armillary lab show docs/lab/norms --out norms.html` draws them. Losses are nats per token of held-out books. A
+learning rate is *usable* if its worst tuning seed is within 0.1 nats of the best rate; *sensitivity* is the mean, over
+all rates tried, of the loss above that of the best rate.
 
 <!-- Written by docs/studies.py. -->
 """
@@ -58,11 +58,11 @@ def page() -> str:
 
 def untouched() -> str:
     """Studies and sizes that have code and no runs."""
-    studies = [f"`{name}` ({len(arms) - 1} arms beside the reference)" for name, arms in sorted(STUDIES.items())
+    studies = [f"`{name}` ({len(arms) - 1} arms besides the reference)" for name, arms in sorted(STUDIES.items())
                if name not in ORDER]  # fmt: skip
     ran = {outcome(FOLDER / name).manifest["size"]["name"] for name in folders()}
     sizes = [f"`{name}`" for name in SIZES if name not in (*ran, *CAUTIONS)]
-    return f"## Without any run\n\nStudies: {', '.join(studies)}. Sizes: {', '.join(sizes)}.\n"
+    return f"## Not run yet\n\nStudies: {', '.join(studies)}. Sizes: {', '.join(sizes)}.\n"
 
 
 def to_be_run(study: StudyOutcome) -> list[str]:
@@ -82,7 +82,7 @@ def section(name: str) -> str:
         f"## {name}",
         "",
         f"Size {size['name']}: {size['layers']} layers of width {size['width']}, {study.reference.parameters:,} "
-        f"parameters, {size['tokens']:,} tokens a run; {len(study.rows)} runs; learning rates "
+        f"parameters, {size['tokens']:,} tokens per run; {len(study.rows)} runs; learning rates "
         f"{', '.join(say(rate, 'g') for rate in rates)}.",
         "",
         *table(study),

@@ -298,21 +298,21 @@ def test_the_digest_is_of_the_code_that_measures(tmp_path, monkeypatch):
 
 
 def test_nothing_to_run(tmp_path):
-    with pytest.raises(ArmillaryError, match="leave nothing to run"):
+    with pytest.raises(ArmillaryError, match="there is nothing to run"):
         calibrate(replace(SMALL, untrained=0, seeds=0), tmp_path)
 
 
 @pytest.mark.parametrize(
     ("message", "options"),
     [
-        ("leave nothing to run", ["--untrained", 0, "--seeds", 0, "--planted", 0]),
-        ("--untrained -1 is less than none", ["--untrained", -1]),
+        ("there is nothing to run", ["--untrained", 0, "--seeds", 0, "--planted", 0]),
+        ("--untrained -1 is negative", ["--untrained", -1]),
         ("--tokens 0 leaves nothing to read", ["--tokens", 0]),
-        ("--workers 0 can do nothing", ["--workers", 0]),
+        ("--workers 0 leaves no process to run", ["--workers", 0]),
         ("there is no claim 'sphere.radios'; did you mean 'sphere.radius'", ["--claims", "sphere.radios"]),
         ("there is no builtin:gtp", ["builtin:gtp"]),
         ("there is no text at nowhere.txt", ["--text", "nowhere.txt"]),
-        ("every run reads the text anew", ["--text", "-"]),
+        ("every run reads the text again", ["--text", "-"]),
         ("two texts are called 'sample', the built-in one and other/sample.txt", ["--text", "other/sample.txt"]),
         ("two texts are called 'books', a/books.txt and b/books", ["--text", "a/books.txt", "--text", "b/books"]),
     ],
@@ -627,7 +627,7 @@ def test_interrupted(tmp_path, monkeypatch):
     monkeypatch.setattr(study_module, "_make", lambda *args: (_ for _ in ()).throw(KeyboardInterrupt))
     result = run("calibrate", "--out", tmp_path, *FEW, "--workers", 1)
     assert result.exit_code == 130
-    assert result.stderr == "armillary: interrupted; finished runs are kept, and the same command goes on.\n"
+    assert result.stderr == "armillary: interrupted; finished runs are kept; repeat the command to continue.\n"
 
 
 def test_work_in_processes():
@@ -665,7 +665,7 @@ def test_ctrl_c_keeps_finished_runs_and_leaves_no_process(tmp_path):
         os.killpg(process.pid, signal.SIGINT)
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert errors.endswith("armillary: interrupted; finished runs are kept, and the same command goes on.\n")
+    assert errors.endswith("armillary: interrupted; finished runs are kept; repeat the command to continue.\n")
     assert "Traceback" not in errors
     stored = RunsFile(tmp_path)
     assert 0 < len(stored.runs) < 40 and not stored.damaged

@@ -554,7 +554,7 @@ def test_tensorboard_in_the_trainers_own_folder(board, tmp_path, monkeypatch):
     assert board[0].folder.startswith(str(tmp_path / "runs"))
     assert {step for _, _, step in board[0].rows} == {0, 5}
     assert board[0].closed
-    with pytest.raises(ArmillaryError, match="without it, name a folder"):
+    with pytest.raises(ArmillaryError, match="without a Trainer, name a folder"):
         GeometryCallback(TEXT, tensorboard=True)(0, tiny("gpt2"))
 
 

@@ -177,14 +177,14 @@ def test_a_cluster_that_does_nothing_is_given_up(monkeypatch):
 
 def test_what_names_no_cluster_is_refused(model, tmp_path, monkeypatch):
     for address in ("local:0", "local", "local:x", "somewhere"):
-        with pytest.raises(ClusterError, match=f"--dask {address} names no cluster; give the address"):
+        with pytest.raises(ClusterError, match=f"--dask {address} is not a cluster; give the address"):
             survey(model, dask=address)
     monkeypatch.setattr(cluster, "PATIENCE", 0.2)
     with pytest.raises(ClusterError, match=r"no dask scheduler answers at tcp://127\.0\.0\.1:9 "):
         survey(model, dask="tcp://127.0.0.1:9")
     result = run("survey", model, "--dask", "nowhere", "--out", tmp_path / "out")
     assert result.exit_code == 2
-    check_sentence(result.stderr, "--dask nowhere names no cluster")
+    check_sentence(result.stderr, "--dask nowhere is not a cluster")
     with monkeypatch.context() as patch:
         patch.delitem(sys.modules, "armillary.probes.machinery.processes.cluster")
         patch.setitem(sys.modules, "distributed", None)

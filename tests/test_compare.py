@@ -359,7 +359,7 @@ def test_the_terminal_says_numbers_rows_chance_and_rule() -> None:
         "differs by 0.100 [0.060, 0.140]",
         "r2: 6 of 6 heads differ, 6 up and 0 down (by chance 0.033, at most 0.60)",
         "R², median head rose from 0.500 to 0.600 (",
-        "the verdict turned from supported to refuted",
+        "the verdict changed from supported to refuted",
         "Of 1 claim 1 changed the verdict",
         "≠ the 95 % intervals do not overlap",
     ):

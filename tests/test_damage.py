@@ -111,7 +111,7 @@ def test_one_changed_digit_is_noticed(survey: Survey, tmp_path: Path) -> None:
     sound = path.read_text("utf-8")
     assert sound.count('"value": 0.') > 3
     path.write_text(sound.replace('"value": 0.', '"value": 1.', 1), "utf-8")
-    refused("is not the file that was written with manifest.json", "show", tmp_path)
+    refused("does not match manifest.json", "show", tmp_path)
     path.write_text(sound, "utf-8")
     works("show", tmp_path)
     (tmp_path / MANIFEST).write_text('{"schema": 1, "files": {"../../x": "0"}}')
@@ -195,12 +195,12 @@ def test_what_a_config_does_not_call_for_is_said_in_the_first_lines(gpt2: Path, 
 @pytest.mark.parametrize("size", [0, -1])
 def test_a_model_of_no_heads_is_refused(gpt2: Path, tmp_path: Path, size: int) -> None:
     folder = folders.change_config(folders.spoilt(gpt2, tmp_path / "m"), n_head=size)
-    refused(f"num_attention_heads is {size}, and no model has less than 1", "anatomy", folder)
+    refused(f"num_attention_heads is {size}, but must be at least 1", "anatomy", folder)
 
 
 def test_the_class_and_the_kind_must_agree(gpt2: Path, tmp_path: Path) -> None:
     folder = folders.change_config(folders.spoilt(gpt2, tmp_path / "m"), architectures=["LlamaForCausalLM"])
-    refused("which are of two architectures", "anatomy", folder)
+    refused("which belong to different architectures", "anatomy", folder)
 
 
 def test_a_model_that_names_no_outputs(gpt2: Path, tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def test_offloaded_weights_are_refused_in_a_sentence(folder, tmp_path):
     device_map = {f"transformer.{name}": where for name, where in parts.items()}
     device_map |= {"transformer.h": "disk", "lm_head": "cpu"}
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, device_map=device_map, offload_folder=tmp_path)
-    with pytest.raises(ModelError, match=r"parts of this model lie elsewhere \(device_map: cpu, disk\)"):
+    with pytest.raises(ModelError, match=r"parts of this model are offloaded \(device_map: cpu, disk\)"):
         armillary.load(model, progress=False)
     with pytest.raises(ModelError, match="load it whole on one device, without offload"):
         armillary.survey(model, ["Some text."], claims="sphere.radius", progress=False)

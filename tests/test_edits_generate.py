@@ -191,7 +191,7 @@ def test_a_negative_start_counts_from_the_end_of_each_row(single, padding):
 def test_what_a_cache_does_not_allow_is_refused(single):
     a = single["llama"]
     resample = Ablate(1, even, "resample")
-    with pytest.raises(ArmillaryError, match=r"newest tokens only: run without a cache"), edited(a, resample):
+    with pytest.raises(ArmillaryError, match=r"only the newest tokens: run without a cache"), edited(a, resample):
         greedy(a, text())
     with edited(a, resample):
         resampled = greedy(a, text(), cache=False)[1]
@@ -225,7 +225,7 @@ def test_a_cache_belongs_to_the_edits_it_was_begun_under(single, edit):
             if edit == "scale from the second new token on":
                 assert far(a.model(whole[:, PROMPT:], past_key_values=cache).logits, expected) < CLOSE
                 return
-            with pytest.raises(ModelError, match=f"begun outside the edit and holds {PROMPT} tokens"):
+            with pytest.raises(ModelError, match=f"created outside the edit and holds {PROMPT} tokens"):
                 a.model(whole[:, PROMPT:], past_key_values=cache)
             inside = a.model(whole[:, :PROMPT], use_cache=True).past_key_values
             assert far(a.model(whole[:, PROMPT:], past_key_values=inside).logits, expected) < CLOSE

@@ -233,7 +233,7 @@ def test_what_is_wrong_in_a_pass_is_told(single):
         with pytest.raises(ArmillaryError, match="one truth value per coordinate"), edited(a, Ablate(0, choose)):
             run(a, text())
     edit = Ablate(0, even, "resample", kept=torch.ones(2, 3))
-    with pytest.raises(ArmillaryError, match=r"marks \[2, 3\] tokens, and the pass holds \[1, 7\]"), edited(a, edit):
+    with pytest.raises(ArmillaryError, match=r"marks \[2, 3\] tokens, but the pass holds \[1, 7\]"), edited(a, edit):
         run(a, text())
     with pytest.raises(ArmillaryError, match="holds 1 to draw from"), edited(a, Ablate(0, even, "resample")):
         run(a, text(1))

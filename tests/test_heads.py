@@ -291,10 +291,10 @@ def test_without_a_tokenizer_weights_are_still_read():
 def test_what_cannot_be_answered_is_refused():
     rotary, plain = specimen("llama"), specimen("gpt2")
     for asked, message in (
-        ({"layer": 3}, r"layer 3 was asked for, and gpt2 has 3 of them; choose one from 0 to 2"),
+        ({"layer": 3}, r"layer 3 was asked for, but gpt2 has 3 of them; choose one from 0 to 2"),
         ({"layer": "-1"}, r"layer -1 was asked for"),
         ({"layer": "nine"}, r"there is no layer 'nine'; give numbers from 0 to 2, or first, middle, last, all"),
-        ({"head": 4}, r"head 4 was asked for, and every layer of gpt2 has 4 of them; choose one from 0 to 3"),
+        ({"head": 4}, r"head 4 was asked for, but every layer of gpt2 has 4 of them; choose one from 0 to 3"),
         ({"top": 0}, r"--top 0 would list no word; give at least 1"),
         ({"directions": 0, "layer": 0}, r"--directions 0 would read no direction; give at least 1"),
         ({"matrix": "kq"}, r"there is no matrix 'kq'; choose qk or vo"),
@@ -484,7 +484,7 @@ def test_the_atlas_and_a_word_in_the_terminal(llama):
 
 
 def test_refusals_on_the_command_line(gpt2, llama, tmp_path):
-    split = r"'thorough' is \d tokens here \('th' · .*\), and one is needed; choose one of them"
+    split = r"'thorough' is \d tokens here \('th' · .*\), but must be one; choose one of them"
     refused(split, "heads", gpt2, "--word", "thorough")
     refused("'жж' is not a word of this vocabulary; none is spelled like it", "heads", gpt2, "--word", "жж")
     refused("layer 7 was asked for", "heads", gpt2, "--layer", 7)
@@ -501,5 +501,5 @@ def test_refusals_on_the_command_line(gpt2, llama, tmp_path):
     bare = folders.spoilt(gpt2, tmp_path / "bare")
     for path in bare.glob("tokenizer*"):
         path.unlink()
-    refused("came without a tokenizer, so nothing can be read in words", "heads", bare, "--word", "th")
+    refused("came without a tokenizer, so nothing can be shown in words", "heads", bare, "--word", "th")
     assert "weights alone" in works("heads", bare).stdout

@@ -52,7 +52,7 @@ def _compiled_forward(model):
 def test_what_is_compiled_where_it_stands_is_named(change, named):
     model = tiny("llama")
     change(model)
-    with pytest.raises(ModelError, match=f"^{named} is compiled where it stands"):
+    with pytest.raises(ModelError, match=f"^{named} was compiled in place"):
         load_model(model)
 
 
@@ -124,7 +124,7 @@ def _on_tied_embeddings():
 def test_an_adapter_that_does_not_merge_into_what_the_model_computes_is_refused(make):
     adapted = make()
     adapted.train()
-    with pytest.raises(ModelError, match=r"computes something else with its adapter merged .* switched off, or"):
+    with pytest.raises(ModelError, match=r"gives other outputs with its adapter merged .* disabled, or"):
         load_model(adapted)
     assert adapted.training
 
@@ -184,7 +184,7 @@ def test_what_holds_no_weights_is_named_by_its_type():
 def test_weights_of_two_types_say_so():
     model = tiny("llama")
     model.model.layers[1].to(torch.bfloat16)
-    with pytest.raises(ModelError, match=r"weights are of several types \(bfloat16, float32\)"):
+    with pytest.raises(ModelError, match=r"weights are of several dtypes \(bfloat16, float32\)"):
         armillary.load(model, progress=False)
 
 

@@ -131,7 +131,7 @@ def test_what_cannot_be_sent_is_decided_here(evidence):
 
 
 def test_jobs_are_counted_from_one(folder):
-    with pytest.raises(ArmillaryError, match="--jobs 0 can do nothing; give at least 1"):
+    with pytest.raises(ArmillaryError, match="--jobs 0 leaves no process to run; give at least 1"):
         armillary.survey(folder, jobs=0)
 
 

@@ -101,6 +101,6 @@ def test_end_states_are_surveyed_and_shown(study):
 def test_without_end_states_there_is_nothing_to_survey(study):
     for path in (study / "states").iterdir():
         path.unlink()
-    with pytest.raises(ArmillaryError, match="keeps no end states"):
+    with pytest.raises(ArmillaryError, match="contains no end states"):
         laboratory.survey_states(study)
-    refused("keeps no end states; each arm's first paired run writes one", "lab", "show", study, "--survey")
+    refused("contains no end states; each arm's first paired run writes one", "lab", "show", study, "--survey")

@@ -272,7 +272,7 @@ def test_a_checkpoint_left_by_a_kill_at_the_very_end_goes(text, tmp_path):
 
 def test_a_text_that_can_be_read_only_once(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(TextError, match="is a stream, and a text is read more than once; save it to a file first"):
+    with pytest.raises(TextError, match="is a stream, but the text is read more than once; save it to a file first"):
         Text.of(tmp_path / "pipe")
 
 

@@ -110,7 +110,7 @@ def test_a_model_of_images_refuses_text_and_takes_the_sample_otherwise(vit):
     from armillary.flow.documents import sample
 
     assert suited(vit, sample(), chosen=False).source == "built-in images"
-    with pytest.raises(TextError, match=r"reads images, and text was given; use --images DIR"):
+    with pytest.raises(TextError, match=r"reads images, but text was given; use --images DIR"):
         suited(vit, sample(), chosen=True)
 
 

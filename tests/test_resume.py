@@ -176,7 +176,7 @@ def test_a_claim_that_failed_is_measured_again(model, tmp_path, monkeypatch):
 )
 def test_another_survey_cannot_go_on(model, finished, changed, message):
     before = content(finished)
-    with pytest.raises(OutputError, match=f"cannot be resumed: it had {message}"):
+    with pytest.raises(OutputError, match=f"cannot be resumed: it has {message}"):
         survey(model, finished, claims="sphere.radius", resume=True, **changed)
     assert content(finished) == before
 
@@ -231,7 +231,7 @@ def test_a_disk_that_fills_up_costs_pictures_alone(model, finished, tmp_path, mo
 
 
 def test_resuming_needs_a_folder(model):
-    with pytest.raises(ArmillaryError, match="give it as out="):
+    with pytest.raises(ArmillaryError, match="pass the folder as out="):
         survey(model, None, resume=True)
 
 
@@ -289,7 +289,7 @@ def test_the_command_goes_on(model, tmp_path):
         (("--resume", out, "--quick"), "leave out quick"),
         ((model, "--resume", out), "leave out model"),
         (("--resume", out, "--out", tmp_path / "other"), "leave out out"),
-        (("--resume", tmp_path / "nothing"), "contains no survey that was begun"),
+        (("--resume", tmp_path / "nothing"), "contains no survey to resume"),
     ):
         result = run("survey", *arguments)
         assert result.exit_code == 2

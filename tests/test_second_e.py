@@ -131,7 +131,7 @@ def test_too_few_checkpoints_are_refused(run, tmp_path):
         find_checkpoints(run)
     with pytest.raises(ModelError, match="holds no checkpoint that can be read; at least 3"):
         find_checkpoints(run / "checkpoint-0")
-    with pytest.raises(ModelError, match="is no folder of checkpoints"):
+    with pytest.raises(ModelError, match="is not a folder of checkpoints"):
         find_checkpoints("builtin:gpt")
 
 
@@ -189,7 +189,7 @@ def test_without_steps_the_reading_says_what_to_give(run, tmp_path):
 
 def test_a_folder_without_checkpoints_is_refused(run, tmp_path):
     refused("holds no checkpoint", "survey", run / "checkpoint-0", "--steps", "--out", tmp_path / "o")
-    refused("is no folder of checkpoints", "survey", "builtin:gpt", "--steps", "--out", tmp_path / "o")
+    refused("is not a folder of checkpoints", "survey", "builtin:gpt", "--steps", "--out", tmp_path / "o")
 
 
 # Models that cannot have an answer.

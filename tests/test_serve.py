@@ -232,7 +232,7 @@ def test_fields_are_checked_one_by_one():
     assert clean(fields, {"s": "x"}) == {"s": "x", "c": "a", "f": ""}
     with pytest.raises(ArmillaryError, match="known: a"):
         clean(fields, {"c": "b"})
-    with pytest.raises(ArmillaryError, match="on or off"):
+    with pytest.raises(ArmillaryError, match="must be true or false"):
         clean(fields, {"f": 1})
     with pytest.raises(ArmillaryError, match="4,001 characters"):
         clean(fields, {"s": "x" * (SENTENCE + 1)})

@@ -157,14 +157,14 @@ def test_missing_doubled_and_foreign_shards_are_refused_by_name(model, three, tm
     ):
         other = tmp_path / what
         survey(model, shard="2/3", out=other, **changed)
-        with pytest.raises(OutputError, match=rf"{other} does not belong to {first}: it had another {what}; merge"):
+        with pytest.raises(OutputError, match=rf"{other} does not belong to {first}: it has another {what}; merge"):
             survey(model, shards=[first, other, third])
     with pytest.raises(OutputError, match="was read from another model, text, seed or version than merge finds now"):
         survey(model, shards=three, text=TEXT[::-1])
 
 
 def test_folders_that_hold_no_shard(model, three, tmp_path):
-    with pytest.raises(OutputError, match="contains no shard that was read to its end"):
+    with pytest.raises(OutputError, match="contains no complete shard"):
         survey(model, shards=[tmp_path, *three])
     copy = tmp_path / "copy"
     shutil.copytree(three[0], copy)
@@ -184,15 +184,15 @@ def test_folders_that_hold_no_shard(model, three, tmp_path):
 def test_what_cannot_be_divided_is_refused(model, tmp_path):
     out = tmp_path / "out"
     for asked in ("0/3", "4/3", "1", "a/b", "1/0"):
-        with pytest.raises(TextError, match=f"--shard {asked} names no part; give i/n"):
+        with pytest.raises(TextError, match=f"--shard {asked} is not a valid shard; give i/n"):
             survey(model, shard=asked, out=out)
     with pytest.raises(TextError, match=r"make \d+ parts of 600; use at most as many shards"):
         survey(model, shard="1/500", out=out)
-    with pytest.raises(TextError, match="read no text, so there is nothing to divide"):
+    with pytest.raises(TextError, match="read no text, so there is nothing to split"):
         survey(model, shard="1/2", out=out, claims="sphere.ellipsoid")
-    with pytest.raises(ArmillaryError, match="give it as out="):
+    with pytest.raises(ArmillaryError, match="pass it as out="):
         survey(model, shard="1/2")
-    with pytest.raises(ArmillaryError, match="shard and dask were given; a text is read in one way"):
+    with pytest.raises(ArmillaryError, match="shard and dask were given; choose one of them"):
         survey(model, shard="1/2", out=out, dask="local:2")
 
 
@@ -225,7 +225,7 @@ def test_a_stopped_shard_goes_on(model, three, tmp_path, monkeypatch):
         patch.setattr(kept_pass.KeptPass, "keep", counted)
         with pytest.raises(StopError):
             survey(model, shard="1/3", out=out)
-    with pytest.raises(OutputError, match="no shard that was read to its end"):
+    with pytest.raises(OutputError, match="contains no complete shard"):
         shards.read_facts(out)
     survey(model, shard="1/3", out=out, resume=True)
     names = sorted(path.name for path in (three[0] / "shard").iterdir())
@@ -260,4 +260,4 @@ def test_the_commands(model, tmp_path):
     check_sentence(piped.stderr, "standard input can be read only once")
     refused = run(*asked, "--shard", "3/2", "--out", tmp_path / "3")
     assert refused.exit_code == 2
-    check_sentence(refused.stderr, "--shard 3/2 names no part")
+    check_sentence(refused.stderr, "--shard 3/2 is not a valid shard")

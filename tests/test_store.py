@@ -333,5 +333,5 @@ def test_a_manifest_of_another_schema_is_refused(survey: Survey, tmp_path: Path,
     write_survey(survey, tmp_path)
     manifest = json.loads((tmp_path / "manifest.json").read_text())
     (tmp_path / "manifest.json").write_text(json.dumps({**manifest, "schema": version}))
-    with pytest.raises(OutputError, match="it is no manifest of schema 1"):
+    with pytest.raises(OutputError, match="it is not a manifest of schema 1"):
         read_survey(tmp_path)

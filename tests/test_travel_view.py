@@ -441,7 +441,7 @@ def test_the_command_draws_and_prints(folder, tmp_path):
 
 def test_the_command_answers_bad_input(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    refused("takes a sentence, and a model before it; nothing was given", "travel")
+    refused("takes a model and a sentence, or a sentence only; nothing was given", "travel")
     refused("only 'builtin:gpt' was given, which looks like a model", "travel", "builtin:gpt")
     refused("there is an empty word among what was given", "travel", folder, "")
     refused("did you mean 'pca'", "travel", folder, SENTENCE, "--projection", "pac")

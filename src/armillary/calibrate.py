@@ -53,7 +53,7 @@ def calibrate(
     tell: Tell | None = None,
     dask: str | None = None,
 ) -> tuple[Calibration, list[str]]:
-    """Make the runs of a study that the folder `out` does not hold yet, and write there what follows from all of them.
+    """Make the runs of a study that the folder `out` lacks, and write the results of all of them there.
 
     `texts` are the paths of the study's texts by name; 'sample' needs none. With several `workers`, each is a process
     with one thread; with `dask`, runs are made on that cluster, whose machines find the texts at the same paths. The
@@ -62,7 +62,7 @@ def calibrate(
     cases = [case.planted for case in planted.CASES]
     tasks = study.tasks(cases)
     if not tasks:
-        raise ArmillaryError("no untrained model, no seed and no planted model leave nothing to run; ask for some.")
+        raise ArmillaryError("without untrained models, seeds and planted models there is nothing to run; add some.")
     paths = dict(texts or {})
     for model in study.models if study.seeds else ():
         locate(model)

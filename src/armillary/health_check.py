@@ -28,10 +28,10 @@ def health(
     seed: int = SEED,
     progress: bool = True,
 ) -> Health:
-    """Check a model: each line is ok, look or bad, with the value, what is usual and what one can do.
+    """Check a model: each line is ok, look or bad, with the value, the usual range and what to do.
 
     `text` is a path, a string, a list of documents, or None for the built-in sample. With `against`, a second model
-    reads the same text; lines that are worse than its lines are looked at.
+    reads the same text, and lines that are clearly worse than that model's become look.
     """
     started = time.time()
     if tokens < 1:

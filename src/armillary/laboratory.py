@@ -195,7 +195,7 @@ def survey_states(folder: Path, report: Callable[[str], None] = lambda line: Non
     arms = [arm for arm in arms_of(study.name) if state_path(folder, arm.name).exists()]
     if not arms:
         raise ArmillaryError(
-            f"{folder} keeps no end states; each arm's first paired run writes one, so run the study on this machine."
+            f"{folder} contains no end states; each arm's first paired run writes one, so run the study here."
         )
     held_out, states = StudyCorpus(folder / "tokens", "cpu").valid, {}
     rows = min(ROWS, len(held_out) // size.context)

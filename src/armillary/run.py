@@ -104,8 +104,8 @@ def survey(
 
     `column` names the text of a table. `claims` lists ids, chapter letters or 'all'. `tokens` are 2500 unless given;
     `quick` reads fewer, and runs experiments on fewer documents: intervals are wider. With `out`, survey.json, tables/
-    and figures/ are written there; survey.json grows with every claim that is decided. With `resume`, a survey that was
-    stopped in `out` goes on: what is decided or read there is not measured again. A claim whose probe raises is
+    and figures/ are written there; survey.json grows with every claim that is decided. With `resume`, the survey
+    interrupted in `out` continues: what is decided or read there is not measured again. A claim whose probe raises is
     reported as `failed`; `debug` keeps the traceback in the survey's notes. With `steps`, `model` is the folder of a
     training run: its last checkpoint is surveyed, and claims about training read all of them. With several `jobs`,
     claims are decided in processes of their own (a script then needs `if __name__ == "__main__":`); None means as many
@@ -172,9 +172,9 @@ def _check_tokens(tokens: int | None) -> None:
 
 def _check_jobs(jobs: int | None, resume: bool, out: str | Path | None) -> None:
     if jobs is not None and jobs < 1:
-        raise ArmillaryError(f"--jobs {jobs} can do nothing; give at least 1.")
+        raise ArmillaryError(f"--jobs {jobs} leaves no process to run; give at least 1.")
     if resume and out is None:
-        raise ArmillaryError("resume=True goes on in a folder; give it as out=….")
+        raise ArmillaryError("resume=True continues a survey in a folder; pass the folder as out=….")
 
 
 def _save(survey: Survey, folder: Path, reading: StateSource, goes_on: bool) -> None:
@@ -276,7 +276,7 @@ def _load(
 
 def _lawful(anatomy: Anatomy) -> Anatomy:
     if anatomy.context < 2:
-        raise ModelError(f"{anatomy.name} reads {anatomy.context} token at a time, so nothing can be attended to.")
+        raise ModelError(f"{anatomy.name} reads {anatomy.context} token at a time, so there is nothing to attend to.")
     try:
         return dataclasses.replace(anatomy, laws=check(anatomy))
     except (ArmillaryError, MemoryError):

@@ -90,10 +90,10 @@ class StateSource:
         """What can be refused is refused before a model is loaded."""
         asked = [name for name, value in (("shard", shard), ("shards", shards), ("dask", dask)) if value]
         if len(asked) > 1:
-            raise ArmillaryError(f"{' and '.join(asked)} were given; a text is read in one way: choose one.")
+            raise ArmillaryError(f"{' and '.join(asked)} were given; choose one of them.")
         folder = None if out is None else Path(out)
         if shard is not None and folder is None:
-            raise ArmillaryError("a shard leaves its states in a folder; give it as out=….")
+            raise ArmillaryError("a shard stores its states in a folder; pass it as out=….")
         part = None if shard is None else Shard.parse(shard)
         merged = Shards.of([Path(path) for path in shards]) if shards else None
         if merged is not None and folder is not None and folder.resolve() in {p.folder.resolve() for p in merged.parts}:
@@ -107,7 +107,7 @@ class StateSource:
         if self.shard is None:
             return
         if corpus is None or not _instruments(probes):
-            raise TextError("these claims read no text, so there is nothing to divide; leave out --shard.")
+            raise TextError("these claims read no text, so there is nothing to split; leave out --shard.")
         self.shard.check(corpus)
 
     def gather(

@@ -55,7 +55,7 @@ def _picture(rng: random.Random, folder: Path, shelf: Shelf) -> Case:
         what = f"another {path.name}"
 
     def compare(now: Result, then: Result) -> str:
-        noticed = "is not as this survey was written" in now.stderr
+        noticed = "is not part of this survey" in now.stderr
         return same_output(folder, shelf.survey)(now, then) if noticed else "it was not said"
 
     return Case(what, ("show", folder), ("show", shelf.survey), compare)

@@ -113,7 +113,7 @@ def test_what_the_library_says_of_a_config_reaches_no_terminal(
         (
             {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 4.0, "high_freq_factor": 1.0,
              "original_max_position_embeddings": 16},
-            "low_freq_factor is 4.0, and no model has other than less than high_freq_factor, which is 1.0",
+            "low_freq_factor is 4.0, but must be less than high_freq_factor, which is 1.0",
         ),
     ],
 )  # fmt: skip
@@ -164,7 +164,7 @@ def test_names_are_checked_where_the_library_changes(
         doubles.check_names(home, [*names, new], model)
     # Names of no weight: one that the library left out, and one that it reads as something that cannot be followed.
     doubles.check_names(home, [*names, "adapter.weight"], model, ["adapter.weight"])
-    with pytest.raises(ModelError, match=r"ln_1.gamma under a name that transformers \S+ translates"):
+    with pytest.raises(ModelError, match=r"ln_1.gamma under a name that transformers \S+ renames"):
         doubles.check_names(home, [*names, "transformer.h.0.ln_1.gamma"], model)
 
 
@@ -236,7 +236,7 @@ def test_a_damaged_tokenizer_is_not_none(home: Path, tmp_path: Path, change: Cal
 def test_damaged_settings_of_a_tokenizer_are_not_none(home: Path, tmp_path: Path) -> None:
     model = copied(home / "gpt2", tmp_path / "model")
     (model / "tokenizer_config.json").write_text("[]")
-    refused("the files beside it cannot be read as a tokenizer", "anatomy", model)
+    refused("the files next to it cannot be read as a tokenizer", "anatomy", model)
 
 
 @pytest.mark.parametrize("number", [float("inf"), float("nan")])
@@ -257,14 +257,14 @@ def test_a_file_with_a_hole(home: Path, tmp_path: Path, name: str) -> None:
     model = copied(home / "gpt2", tmp_path / "model")
     (model / name).touch()
     os.truncate(model / name, 2**36)
-    refused(f"{name} in .* has 64.0 GiB, more than any such file", "anatomy", model)
+    refused(f"{name} in .* has 64.0 GiB, too much for such a file", "anatomy", model)
 
 
 @pytest.mark.parametrize("name", ["survey.json", "manifest.json", "tables/sphere.radius.csv"])
 def test_a_result_with_a_hole(home: Path, tmp_path: Path, name: str) -> None:
     folder = copied(home / EVIL / "out", tmp_path / "survey")
     os.truncate(folder / name, 2**36)
-    refused("it has 64.0 GiB, more than any such file", "show", folder, "sphere.radius")
+    refused("it has 64.0 GiB, too much for such a file", "show", folder, "sphere.radius")
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.EIO, errno.ENOSPC, errno.EMFILE])
@@ -317,7 +317,7 @@ def test_a_study_is_not_overwritten_by_a_survey(home: Path, tmp_path: Path) -> N
     study = copied(Path(armillary.__file__).parents[2] / "docs" / "lab" / "gate", tmp_path / "study")
     before = {path: path.read_bytes() for path in study.rglob("*") if path.is_file()}
     words = ("survey", home / "gpt2", "--claims", "sphere.radius", "--text", home / "text.txt", "--out", study)
-    refused("manifest.json belongs to something else than a survey", *words)
+    refused("manifest.json does not belong to a survey", *words)
     assert {path: path.read_bytes() for path in study.rglob("*") if path.is_file()} == before
     (study / "manifest.json").write_text('{"schema": 1')
     works(*words, "--tokens", 100, "--jobs", 1)
@@ -325,7 +325,7 @@ def test_a_study_is_not_overwritten_by_a_survey(home: Path, tmp_path: Path) -> N
 
 def test_standard_input_without_end_or_closed(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     travel = ("travel", home / "gpt2", "-", "--out", tmp_path / "x.html")
-    refused("standard input holds more than 16 MiB, which is no sentence", *travel, input=b"a" * (2**24 + 1))
+    refused("standard input holds more than 16 MiB, too much for a sentence", *travel, input=b"a" * (2**24 + 1))
     monkeypatch.setattr(sys, "stdin", None)
     with pytest.raises(TextError, match="standard input is closed"):
         standard_input()
@@ -388,7 +388,7 @@ def test_sixteen_bits_are_not_white(tmp_path: Path) -> None:
     read = read_image(tmp_path / "a.png")
     assert np.allclose(read[..., 0], deep / 65535, atol=1e-6) and read.max() < 0.99
     assert np.allclose(image_of(np.full((9, 9), True))[..., 0], 1)
-    with pytest.raises(TextError, match="the mode F, in which white is not known"):
+    with pytest.raises(TextError, match="the mode F, whose white level is unknown"):
         image_of(image.new("F", (9, 9), 200.0))
 
 

@@ -166,7 +166,7 @@ def test_an_error_inside_undoes_it_too(models):
 
 def test_an_edit_that_never_took_place_is_told(models):
     for edit in (Scale(0, 2.0), Shuffle(0, across(4, 8, 0), "q")):
-        with pytest.raises(ModelError, match="never took place"), edited(models["gpt2"], edit):
+        with pytest.raises(ModelError, match="never took effect"), edited(models["gpt2"], edit):
             pass
 
 

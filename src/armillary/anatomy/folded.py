@@ -48,7 +48,7 @@ class Folded:
         if self.rotary is None:
             return torch.eye(self.A_Q.shape[-1], dtype=self.A_Q.dtype, device=self.A_Q.device)
         if abs(offset) >= len(self.rotary):
-            raise ArmillaryError(f"offset {offset} lies outside the {len(self.rotary)} that were asked for")
+            raise ArmillaryError(f"offset {offset} is outside the range of {len(self.rotary)} requested offsets")
         turned = self.rotary[abs(offset)]
         return turned if offset >= 0 else turned.mT
 

@@ -248,7 +248,7 @@ class Block:
     def attention(self) -> Attention:
         """The mixer, where it is attention that is understood; an error elsewhere."""
         if isinstance(self.mixer, Opaque):
-            raise ModelError(f"this layer mixes tokens by {self.mixer.what}, whose heads are not known.")
+            raise ModelError(f"this layer mixes tokens by {self.mixer.what}, whose heads cannot be read.")
         return self.mixer
 
     @property
@@ -257,4 +257,4 @@ class Block:
         if isinstance(self.channels, FeedForward):
             return self.channels
         what = "a mixture of experts" if isinstance(self.channels, Routed) else getattr(self.channels, "what", "none")
-        raise ModelError(f"this block's feed-forward layer is {what}, and not one dense layer.")
+        raise ModelError(f"this block's feed-forward layer is {what}, not one dense layer.")

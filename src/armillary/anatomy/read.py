@@ -46,17 +46,15 @@ def check_config(config: Any, family: Family) -> tuple[str, ...]:
     does not know: Hugging Face carries them along and obeys none of them.
     """
     if getattr(config, "return_dict", True) is not True:
-        raise ModelError(
-            "the model's config says return_dict=False, so that it names none of its outputs; set it to True."
-        )
+        raise ModelError("the model's config says return_dict=False, so its outputs have no names; set it to True.")
     for name in _SIZES:
         if isinstance(size := getattr(config, name, None), int) and size < 1:
-            raise ModelError(f"config attribute {name} is {size}, and no model has less than 1; check its config.json.")
+            raise ModelError(f"config attribute {name} is {size}, but must be at least 1; check its config.json.")
     for name in _SPREADS:
         spread = getattr(config, name, 0.0)
         if isinstance(spread, int | float) and not 0 <= spread <= _WIDEST:
             raise ModelError(
-                f"config attribute {name} is {spread}, and no model's weights are drawn with that standard deviation; "
+                f"config attribute {name} is {spread}, which is not a valid standard deviation for initial weights; "
                 "check its config.json."
             )
     given, default = config.to_dict(), _defaults(config.__class__)
@@ -67,7 +65,7 @@ def check_config(config: Any, family: Family) -> tuple[str, ...]:
     if name:
         raise ModelError(
             f"config attribute {name}={given[name]!r} changes what a {family.model_type} model computes and is not "
-            f"understood (its default is {default.get(name)!r}); measure a model without it, or add it to the family's "
+            f"supported (its default is {default.get(name)!r}); measure a model without it, or add it to the family's "
             "table (docs/add-a-family.md)."
         )
     unknown = [key for key in given if key not in default and key not in understood and key[0] != "_"]
@@ -88,16 +86,14 @@ def _check_norms_and_rotation(config: Any, given: Mapping[str, Any]) -> None:
         low, high = rope.get("low_freq_factor"), rope.get("high_freq_factor")
         if isinstance(low, int | float) and isinstance(high, int | float) and not low < high:
             raise ModelError(
-                f"config attribute rope_parameters.{kind}low_freq_factor is {low}, and no model has other than less "
+                f"config attribute rope_parameters.{kind}low_freq_factor is {low}, but must be less "
                 f"than high_freq_factor, which is {high}; check its config.json."
             )
     epsilons = {key: value for key, value in given.items() if key.endswith(("_eps", "_epsilon"))}
     for name, value in {**epsilons, **factors}.items():
         least = "more than 0" if name in factors else "0 or more"
         if isinstance(value, int | float) and (value < 0 or (name in factors and value == 0)):
-            raise ModelError(
-                f"config attribute {name} is {value}, and no model has other than {least}; check its config.json."
-            )
+            raise ModelError(f"config attribute {name} is {value}, but must be {least}; check its config.json.")
 
 
 def _ropes(config: Any) -> dict[str, dict[str, Any]]:

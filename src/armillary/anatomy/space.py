@@ -61,8 +61,8 @@ class Vectors:
         """The numbers, if they live in the space that is asked for."""
         if self.space != space:
             raise SpaceError(
-                f"{what} takes {space}, and was given {self.space}: bring the vectors there first (a norm's direction, "
-                "a head's matrix), or read the matrix of the other place."
+                f"{what} takes {space}, but was given {self.space}: map the vectors there first (a norm's direction, "
+                "a head's matrix), or use the matrix for that space."
             )
         return self.values
 
@@ -90,7 +90,6 @@ class Vectors:
     def _same(self, other: "Vectors", what: str) -> Tensor:
         if self.space != other.space:
             raise SpaceError(
-                f"{what} of {self.space} with {other.space} means nothing: bring one of them to the other's space "
-                "first."
+                f"{what} of {self.space} with {other.space} is undefined: map one of them to the other's space first."
             )
         return other.values

@@ -42,8 +42,8 @@ class Vocabulary:
         tokenizer: Any = anatomy.tokenizer
         if tokenizer is None:
             raise WordError(
-                f"{anatomy.name} came without a tokenizer, so nothing can be read in words; singular values, spectra "
-                "and the atlas need none: ask for no word, or pass a folder that holds tokenizer.json."
+                f"{anatomy.name} came without a tokenizer, so nothing can be shown in words; singular values, spectra "
+                "and the atlas need none: leave out the word, or pass a folder that contains tokenizer.json."
             )
         known = min(anatomy.vocabulary, len(tokenizer))
         tokens = tokenizer.convert_ids_to_tokens(list(range(known)))
@@ -78,7 +78,7 @@ class Vocabulary:
             return int(ids[0])
         pieces = [self.texts[i] for i in ids]
         raise WordError(
-            f"{word!r} is {len(pieces)} tokens here ({' · '.join(map(repr, pieces))}), and one is needed; choose one "
+            f"{word!r} is {len(pieces)} tokens here ({' · '.join(map(repr, pieces))}), but must be one; choose one "
             f"of them, with its space, or another word: {self._like(word)}"
         )
 

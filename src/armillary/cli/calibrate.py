@@ -30,7 +30,7 @@ MOST = 10_000
 @click.command()
 @click.argument("models", nargs=-1, metavar="[MODEL]...")
 @click.option("--out", type=PATH, default=Path("calibration"), show_default=True, metavar="DIR",
-              help="The study's folder; a stopped study goes on there.")  # fmt: skip
+              help="The study's folder; a stopped study resumes there.")  # fmt: skip
 @click.option("--untrained", type=int, metavar="N", help="How many untrained models. [default: 8; quick: 4]")
 @click.option("--seeds", type=int, metavar="N", help="How many seeds of each MODEL's survey. [default: 3; quick: 2]")
 @click.option("--planted", type=int, metavar="N",
@@ -42,16 +42,16 @@ MOST = 10_000
 @click.option("--claims", default="all", show_default=True, metavar="LIST",
               help="Comma-separated claim ids, chapter letters A–H, or 'all'.")  # fmt: skip
 @click.option("--workers", type=int, metavar="N", help="Processes, one thread each. [default: one per core]")
-@click.option("--dask", metavar="ADDRESS", help="Make the runs on a dask cluster, or on local:N processes.")
+@click.option("--dask", metavar="ADDRESS", help="Run on a dask cluster, or on local:N processes.")
 @click.option("--device", default="cpu", show_default=True, metavar="D", help="cpu or cuda.")
-@click.option("--quick", is_flag=True, help="Quick surveys and few of them: shows that it works, not how well.")
+@click.option("--quick", is_flag=True, help="A few quick surveys: tests that it works, not how well.")
 @click.option("--json", "as_json", is_flag=True, help="Print calibration.json instead of the tables.")
-@partial(friendly, interrupted="finished runs are kept, and the same command goes on",
+@partial(friendly, interrupted="finished runs are kept; repeat the command to continue",
          smaller="use fewer --workers")  # fmt: skip
 def calibrate(
     out: Path, as_json: bool, workers: int | None, dask: str | None, texts: tuple[str, ...], **asked: Any
 ) -> None:
-    """Measure how often verdicts are wrong, and how far they depend on seed, budget and text.
+    """Measure how often verdicts are wrong, and how much they depend on seed, budget and text.
 
     All claims are measured on small untrained models, which have learned nothing; on planted models, whose answer is
     known, at several strengths; and over seeds, budgets and texts on each MODEL (default: both built-in models).
@@ -61,13 +61,13 @@ def calibrate(
     armillary calibrate --untrained 120 --seeds 10 --tokens 2500 --tokens 1000 --text sample --text books.txt
     armillary calibrate ./my-model --untrained 0 --planted 0 --seeds 5
 
-    Every finished run is kept in DIR/runs.jsonl: after Ctrl-C the same command goes on, and a larger one adds runs.
+    Every finished run is kept in DIR/runs.jsonl: after Ctrl-C the same command continues, and a larger one adds runs.
     DIR gets calibration.json, rates.csv and trust.md. The exit code is 3 if any run failed.
     """
     named = _named(texts)
     study = _study(tuple(named), **asked)
     if workers is not None and workers < 1:
-        raise ArmillaryError(f"--workers {workers} can do nothing; give at least 1.")
+        raise ArmillaryError(f"--workers {workers} leaves no process to run; give at least 1.")
     if workers is not None and dask is not None:
         raise ArmillaryError("--workers and --dask were both given; runs are made here or on a cluster: choose one.")
     if dask is not None:
@@ -115,7 +115,7 @@ def _named(texts: tuple[str, ...]) -> dict[str, str]:
     named: dict[str, str] = {}
     for text in texts or (SAMPLE,):
         if text == "-":
-            raise ArmillaryError("--text - was given, but every run reads the text anew; give a file or a folder.")
+            raise ArmillaryError("--text - was given, but every run reads the text again; give a file or a folder.")
         name = text if text == SAMPLE else Path(text).stem
         if name in named or (name == SAMPLE and text != SAMPLE):
             other = named.get(name, "") or "the built-in one"
@@ -133,7 +133,7 @@ def _study(texts: tuple[str, ...], models: tuple[str, ...], claims: str, quick: 
     given = {name: number for name, number in numbers.items() if number is not None}
     for name, number in given.items():
         if number < 0:
-            raise ArmillaryError(f"--{name} {number} is less than none; give 0 to leave that part out.")
+            raise ArmillaryError(f"--{name} {number} is negative; give 0 to leave that part out.")
         if number > MOST:
             raise ArmillaryError(f"--{name} {number} is more than any study needs; give at most {MOST}.")
     if any(budget < 1 for budget in tokens):

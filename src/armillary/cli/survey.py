@@ -35,7 +35,7 @@ SOURCE = ("text", "dataset", "split", "column", "images", "audio")
 def _left(written: list[Path]) -> str:
     """What an interrupted survey leaves on disk."""
     given = click.get_current_context().params
-    goes_on = "" if given["text"] == "-" else "; armillary survey --resume DIR goes on"
+    goes_on = "" if given["text"] == "-" else "; armillary survey --resume DIR continues it"
     if any(path.name == "survey.json" for path in written):
         return f"the claims that were already decided are saved{goes_on}"
     return f"no claim was decided{goes_on}"
@@ -46,11 +46,11 @@ def _left(written: list[Path]) -> str:
 @click.option(
     "--text",
     metavar="PATH",
-    help="A file (also .jsonl, .parquet, packed as .gz, .xz, .bz2, .zst), a folder, or - for standard input.",
+    help="A file (also .jsonl, .parquet, compressed as .gz, .xz, .bz2, .zst), a folder, or - for standard input.",
 )
 @click.option("--dataset", metavar="NAME", help="A Hugging Face dataset, streamed (needs armillary[datasets]).")
 @click.option("--split", metavar="NAME", help="The part of --dataset to read. [default: train]")
-@click.option("--column", metavar="NAME", default="", help="Where the text is in .jsonl, .parquet or --dataset.")
+@click.option("--column", metavar="NAME", default="", help="The column with the text in .jsonl, .parquet or --dataset.")
 @click.option("--images", metavar="DIR", help="A folder of .png, .jpg or .npy files, for a model that reads images.")
 @click.option("--audio", metavar="DIR", help="A folder of .wav files, for a model that reads sound.")
 @click.option("--tokens", type=int, metavar="N", help="How many tokens to read. [default: 2500]")
@@ -66,12 +66,12 @@ def _left(written: list[Path]) -> str:
 @click.option("--jobs", type=int, metavar="N",
               help="Processes that decide claims. [default: by cores and memory; 1 for a large model]")  # fmt: skip
 @click.option(
-    "--shard", metavar="I/N", help="Read part I of N of the text, leave it in --out; armillary merge goes on."
+    "--shard", metavar="I/N", help="Read only part I of N of the text and store it in --out, for `armillary merge`."
 )
 @click.option("--dask", metavar="ADDRESS", help="Read the text on a dask cluster, or on local:N processes.")
 @click.option("--out", type=PATH, metavar="DIR",
               help="Write report.html, survey.json, tables/ and figures/ here. [default: survey/MODEL]")  # fmt: skip
-@click.option("--resume", type=PATH, metavar="DIR", help="Go on with the survey that was stopped in DIR.")
+@click.option("--resume", type=PATH, metavar="DIR", help="Continue the interrupted survey in DIR.")
 @click.option("--json", "as_json", is_flag=True, help="Print survey.json instead of the ledger.")
 @forms
 @click.option("--debug", is_flag=True, help="Print the traceback of every claim that failed, and store it.")
@@ -82,7 +82,7 @@ def survey(
     """Measure claims on MODEL and print the ledger of verdicts.
 
     MODEL is a folder, a .gguf file, a hub id or a short name (`armillary models`); without it, builtin:gpt.
-    The exit code is 3 if the measurement of any claim failed; the others are printed and saved all the same.
+    The exit code is 3 if the measurement of any claim failed; the others are still printed and saved.
     """
     # Before the slow imports: a mistyped claim or a folder that cannot be written is reported at once.
     form = form_of(brief, full)
@@ -95,7 +95,9 @@ def survey(
         _check_resumed(out, settings)
         settings = _trusted(read_settings(resume, _forms()), settings["trust_remote_code"])
         if settings["text"] == "-":
-            raise ArmillaryError("that survey read standard input, which is gone; save the text to a file, then begin.")
+            raise ArmillaryError(
+                "that survey read standard input, which is gone; save the text to a file and start anew."
+            )
     _check_source(**{name: settings[name] for name in SOURCE})
     if settings["shard"] is not None and settings["text"] == "-":
         raise ArmillaryError("--shard was given, but standard input can be read only once; save the text to a file.")
@@ -163,7 +165,7 @@ def _print_survey(
 @click.command()
 @click.argument("folders", nargs=-1, required=True, type=PATH, metavar="DIRS...")
 @click.option("--out", type=PATH, required=True, metavar="DIR", help="Write the survey here.")
-@click.option("--device", metavar="D", help="cpu or cuda, for experiments. [default: as the shards]")
+@click.option("--device", metavar="D", help="cpu or cuda, for experiments. [default: that of the shards]")
 @click.option("--trust-remote-code", is_flag=True, help="Run code that the model's folder contains.")
 @click.option("--jobs", type=int, metavar="N", help="Processes that decide claims. [default: by cores and memory]")
 @click.option("--json", "as_json", is_flag=True, help="Print survey.json instead of the ledger.")
@@ -178,9 +180,9 @@ def merge(
     as_json: bool,
     debug: bool,
 ) -> None:
-    """Decide the claims of a survey from all its shards: what `armillary survey --shard` left in DIRS.
+    """Decide the claims of a survey from all its shards, which `armillary survey --shard` stored in DIRS.
 
-    The model and the text must be where they were: experiments need them. The order of DIRS does not matter.
+    The model and the text must still be in place: experiments need them. The order of DIRS does not matter.
     """
     from armillary.probes.machinery.processes.shards import Shards
     from armillary.results.disk.files import check_writable, not_left_empty
@@ -336,7 +338,7 @@ def _show_for_paper(stored: "Survey", finding: "Finding | None", kind: Any) -> N
 def claims(claim: str | None) -> None:
     """List the claims that can be measured, or explain one CLAIM: definition, rule, control, source, error rate.
 
-    Claims of chapter G are decided by training models (armillary lab run), and are no part of a survey.
+    Claims of chapter G are decided by training models (armillary lab run), and are not part of a survey.
     """
     from armillary.lab.study.conclusions.lab_claims import LAB_CLAIMS
     from armillary.lab.study.generalise import GENERALISE

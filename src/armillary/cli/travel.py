@@ -67,7 +67,7 @@ def _model_and_sentence(first: str | None, second: str | None) -> tuple[str, str
         return "", first
     given = "nothing was given" if first is None else f"only {first!r} was given, which looks like a model"
     example = "armillary travel 'To kill two birds with one stone'"
-    raise ArmillaryError(f"armillary travel takes a sentence, and a model before it; {given}; try: {example}.")
+    raise ArmillaryError(f"armillary travel takes a model and a sentence, or a sentence only; {given}; try: {example}.")
 
 
 def _from_standard_input() -> str:
@@ -76,5 +76,5 @@ def _from_standard_input() -> str:
 
     content = standard_input().read(LONGEST + 1)
     if len(content) > LONGEST:
-        raise ArmillaryError(f"standard input holds more than {LONGEST >> 20} MiB, which is no sentence; give less.")
+        raise ArmillaryError(f"standard input holds more than {LONGEST >> 20} MiB, too much for a sentence; give less.")
     return content.decode("utf-8", "surrogateescape")

@@ -92,12 +92,12 @@ class Ablate:
         b, t = post.shape[:2]
         if tokens.past:
             raise ArmillaryError(
-                "another token's values cannot be drawn with a cache, because a pass holds the newest tokens only: "
+                "another token's values cannot be drawn with a cache, because a pass holds only the newest tokens: "
                 "run without a cache (use_cache=False), or replace by zero or by means."
             )
         if self.kept is not None and self.kept.shape != (b, t):
             raise ArmillaryError(
-                f"`kept` marks {list(self.kept.shape)} tokens, and the pass holds {[b, t]}: give one mark per token, "
+                f"`kept` marks {list(self.kept.shape)} tokens, but the pass holds {[b, t]}: give one mark per token, "
                 "or leave it out; padding is known from the attention mask."
             )
         real = (tokens.real(b, t, post.device) if self.kept is None else self.kept).reshape(-1).nonzero()[:, 0].cpu()

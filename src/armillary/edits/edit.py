@@ -41,11 +41,11 @@ class Edit(Protocol):
 
 @contextmanager
 def edited(anatomy: Anatomy, *edits: Edit) -> Iterator[None]:
-    """The model, changed by every edit while inside, itself again afterwards, bit for bit.
+    """Apply every edit to the model inside the `with` statement; afterwards it is unchanged, bit for bit.
 
     Inside, `model.generate` and caches may be used: an edit acts with a cache as it does without, or refuses. A cache
-    belongs to the edits that it was begun under. Positions count from a row's first token that is not padding. Compiled
-    models run uncompiled.
+    belongs to the edits under which it was created. Positions count from a row's first token that is not padding.
+    Compiled models run uncompiled.
     """
     if not isinstance(anatomy, Anatomy):
         raise ArmillaryError(f"`edited` takes what armillary.load(model) gives; got a {type(anatomy).__name__}.")
@@ -62,7 +62,7 @@ def edited(anatomy: Anatomy, *edits: Edit) -> Iterator[None]:
 
 @contextmanager
 def changing(anatomy: Anatomy, site: str, change: Change) -> Iterator[None]:
-    """Let `change` decide what goes on from a site; an edit that never took place is an error."""
+    """Let `change` decide what a site passes on; an edit without effect is an error."""
     place = site_named(anatomy.sites, site)
     if place.side == "pattern":
         raise ModelError(f"{site} can be watched but not edited; edit the heads' results at L{place.layer}.z instead.")
@@ -82,7 +82,7 @@ def changing(anatomy: Anatomy, site: str, change: Change) -> Iterator[None]:
         finally:
             handle.remove()
     if not fired:
-        raise ModelError(f"the edit at {site} never took place: the model did not pass it (fused, or not run?).")
+        raise ModelError(f"the edit at {site} never took effect: its module was not run (is it fused?).")
 
 
 @contextmanager
@@ -143,7 +143,7 @@ def changing_stream(
             yield
     if reached is not None and not reached:
         raise ModelError(
-            f"the edit at {site} never took place: no text has a token at position {start}; start earlier."
+            f"the edit at {site} never took effect: no text has a token at position {start}; start earlier."
         )
 
 
@@ -183,7 +183,7 @@ def changing_heads(anatomy: Anatomy, layer: int, change: HeadChange) -> Iterator
     sources = [sys.modules[type(module).__module__] for module in parts]
     table: Any = next((s.ALL_ATTENTION_FUNCTIONS for s in sources if hasattr(s, "ALL_ATTENTION_FUNCTIONS")), None)
     if table is None:
-        raise ModelError("this model attends by code of its own, so q and k cannot be edited; edit z instead.")
+        raise ModelError("this model uses its own attention code, so q and k cannot be edited; edit z instead.")
     fired = False
 
     def attend(module: nn.Module, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -196,7 +196,7 @@ def changing_heads(anatomy: Anatomy, layer: int, change: HeadChange) -> Iterator
     with uncompiled(), _before_attention(table, attend):
         yield
     if not fired:
-        raise ModelError(f"the edit on the heads of layer {layer} never took place: its attention was not run.")
+        raise ModelError(f"the edit on the heads of layer {layer} never took effect: its attention was not run.")
 
 
 @contextmanager

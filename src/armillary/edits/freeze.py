@@ -44,8 +44,8 @@ class Freeze:
             raise ArmillaryError(f"{self.site!r} is not a norm of this model; {nearest(str(self.site), anatomy.norms)}")
         if "norms" in anatomy.swapped:
             raise ArmillaryError(
-                f"the norms of this model were swapped for {anatomy.swapped['norms']}, which divides by no spread that "
-                "could be frozen; undo the swap."
+                f"the norms of this model were swapped for {anatomy.swapped['norms']}, which has no standard "
+                "deviation to freeze; undo the swap."
             )
         norm = anatomy.norms[self.site]
         with reading_tokens(anatomy) as tokens:

@@ -56,7 +56,7 @@ class Shuffle:
             return changing_heads(anatomy, self.layer, lambda q, key, v: (_moved(q, order), key, v))
         own = order.reshape(heads, k) - torch.arange(heads, device=order.device)[:, None] * k
         if ((own < 0) | (own >= k)).any():
-            raise ArmillaryError("q and k alike can only be shuffled within heads: a score is taken in one head.")
+            raise ArmillaryError("q and k together can only be shuffled within heads: a score belongs to one head.")
 
         def both(q: Tensor, key: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             query_order = own.repeat_interleave(q.shape[1] // heads, dim=0)
@@ -101,7 +101,7 @@ def across(heads: int, k: int, seed: int, moved: int | None = None) -> tuple[int
     """
     moved = k if moved is None else moved
     if heads < 2:
-        raise ArmillaryError("axes cannot go to another head in a layer of one head.")
+        raise ArmillaryError("axes cannot move to another head in a layer with one head.")
     if not 1 <= moved <= k:
         raise ArmillaryError(f"{moved} axes of a head of {k} cannot be moved; move 1 to {k}.")
     rng, order = np.random.default_rng(seed), np.arange(heads * k)

@@ -114,7 +114,7 @@ class Slide:
             return None
         mask = given.get("attention_mask")
         if is_flat(mask) and first_real(mask).any():
-            raise ArmillaryError("a padded row keeps its positions only if they are known: pass position_ids.")
+            raise ArmillaryError("the positions of a padded row are unknown: pass position_ids.")
         ids = given.get("input_ids")
         device = (given["inputs_embeds"] if ids is None else ids).device
         return torch.arange(past + self.by, past + self.by + length, device=device)[None]
@@ -124,7 +124,7 @@ class Slide:
         if past_length(given.get("past_key_values")) or not self.by:
             return given
         if isinstance(given.get("logits_to_keep"), Tensor):
-            raise ArmillaryError("a slid window has other columns: give logits_to_keep as a number, not as columns.")
+            raise ArmillaryError("columns change in a slid window: give logits_to_keep as a number, not as columns.")
         mask, labels = given.get("attention_mask"), dict[str, Tensor]()
         for name in ("labels", "shift_labels"):
             whole = given.get(name)

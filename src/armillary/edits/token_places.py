@@ -51,7 +51,7 @@ class PassTokens:
     def positions(self, b: int, t: int, device: torch.device) -> Tensor:
         """[b, t]: 0 for the first token of a row, negative for padding before it."""
         if self.packed:
-            raise ModelError("several texts in one row have no common positions: run them in rows of their own.")
+            raise ModelError("several texts in one row have no common positions: run each in its own row.")
         columns = self.past + torch.arange(t, device=device)[None]
         if self.mask is None:
             return columns.expand(b, t)
@@ -77,8 +77,8 @@ class PassTokens:
             return positions >= start
         if self.past:
             raise ModelError(
-                f"start={start} counts from the end of the text, and with a cache the end moves on while earlier "
-                "tokens stay as they were: run without a cache (use_cache=False), or count from the beginning."
+                f"start={start} counts from the end of the text, but with a cache the end moves while earlier "
+                "tokens stay unchanged: run without a cache (use_cache=False), or count from the beginning."
             )
         ends = torch.where(self.real(b, t, device), positions, -1).amax(1, keepdim=True) + 1
         return positions >= (ends + start).clamp_min(0)
@@ -180,8 +180,8 @@ def own_caches(anatomy: Anatomy, first: int) -> Iterator[None]:
         cache = named(module, args, kwargs).get("past_key_values")
         if past_length(cache) > first and cache not in begun:
             raise ModelError(
-                f"the cache was begun outside the edit and holds {past_length(cache)} tokens that it did not reach: "
-                "begin the cache inside the edit, or run without one (use_cache=False)."
+                f"the cache was created outside the edit and holds {past_length(cache)} tokens computed without it: "
+                "create the cache inside the edit, or run without one (use_cache=False)."
             )
 
     def remember(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:

@@ -71,7 +71,7 @@ def from_path(path: str | Path, column: str = "") -> Documents:
         _check_column("standard input", column)
         return _standard_input()
     if not str(path):
-        raise TextError("an empty path names no text; pass a file, a folder, or - for standard input.")
+        raise TextError("the path of the text is empty; pass a file, a folder, or - for standard input.")
     path = Path(path)
     if os.path.isdir(path):  # Path would raise of a name too long to be one
         return _folder(path, column)
@@ -116,7 +116,7 @@ def _unbroken(stream: Iterable[Any], name: str) -> Iterator[Any]:
     except Exception as error:
         first = (str(error).strip().splitlines() or [""])[0]
         raise TextError(
-            f"the dataset {name!r} broke off while it was read ({type(error).__name__}: {first}); try again."
+            f"reading the dataset {name!r} failed part-way ({type(error).__name__}: {first}); try again."
         ) from error
 
 
@@ -195,7 +195,7 @@ def _in_turn(sources: Iterable[Iterable[str]]) -> Iterator[str]:
 def _file(path: Path, column: str, split: bool = True) -> Documents:
     if kind(path) == ".parquet":
         if path.suffix.lower() != ".parquet":
-            raise TextError(f"{path} is packed twice: parquet is compressed already; unpack it first.")
+            raise TextError(f"{path} is compressed twice: parquet is compressed already; decompress it first.")
         rows, name, notes = column_texts(lambda: parquet_rows(path), column, str(path))
         return Documents(str(path), rows, (f"column {name!r}", *notes), ordered=True)
     with opened(path) as file:

@@ -77,7 +77,7 @@ def _looked(anatomy: Anatomy) -> Seen:
         cause = (
             "its config does not fit its weights; compare config.json with the original."
             if len(dtypes) == 1
-            else f"its weights are of several types ({', '.join(dtypes)}); bring them to one: model.float()."
+            else f"its weights are of several dtypes ({', '.join(dtypes)}); convert them to one: model.float()."
         )
         raise ModelError(f"the model's own forward pass fails on a few tokens ({reason}): {cause}") from error
 
@@ -91,7 +91,7 @@ def _judged(anatomy: Anatomy, law: LawCheck) -> LawCheck:
     if anatomy.dtype is torch.float64 and law.tolerance < law.error <= torch.finfo(torch.float32).eps * 64:
         raise LawError(
             f"law '{law.name}' fails at {law.where} by {law.error:.2e}, as if computed in float32: the library's norms "
-            f"and softmax may round there, whatever type a model has. Pass it in float32: model.float()."
+            f"and softmax may compute in float32, whatever the model's dtype. Pass it in float32: model.float()."
         )
     if not law.error <= law.tolerance:
         raise LawError(

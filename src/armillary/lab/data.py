@@ -57,7 +57,7 @@ def _files(source: Path) -> list[Path]:
     if not os.path.exists(source):
         raise TextError(f"there is no text at {source}; pass a file or a folder of text files.")
     if not is_readable(source):
-        raise TextError(f"{source} is a stream, and a text is read more than once; save it to a file first.")
+        raise TextError(f"{source} is a stream, but the text is read more than once; save it to a file first.")
     return [source]
 
 

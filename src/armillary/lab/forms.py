@@ -131,7 +131,7 @@ def check_version(folder: Path) -> None:
         return  # a log by itself, or a recipe that its own reader refuses
     if type(version) is not int or version != SCHEMA:
         raise OutputError(
-            f"{path} has schema {str(version)[:40]!r}, this version reads {SCHEMA}, so the log beside it is not read; "
+            f"{path} has schema {str(version)[:40]!r}, this version reads {SCHEMA}, so the log next to it is not read; "
             "update armillary."
         )
 

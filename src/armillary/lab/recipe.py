@@ -74,7 +74,7 @@ class Recipe:
             if getattr(self, name) < least:
                 raise ArmillaryError(f"{name} must be at least {least}, got {getattr(self, name)}.")
             if getattr(self, name) > MOST:
-                raise ArmillaryError(f"{name} must be at most {MOST:,}; no run of more would end.")
+                raise ArmillaryError(f"{name} must be at most {MOST:,}; a longer run would never end.")
         for name, (low, high) in BETWEEN.items():
             # This also refuses NaN.
             if not low <= getattr(self, name) <= high:

@@ -72,7 +72,7 @@ class Trainer:
             with Log(self.out, self.step if resumed else -1) as self.log:
                 if expected and self.log.sha256 != expected:
                     raise OutputError(
-                        f"{self.log.path} is not the log of the checkpoint beside it; restore it, or choose another "
+                        f"{self.log.path} does not belong to the checkpoint next to it; restore it, or choose another "
                         "--out."
                     )
                 self._loop()

@@ -48,7 +48,7 @@ def _within(number: int, count: int, what: str, anatomy: "Anatomy") -> int:
     if not 0 <= number < count:
         where = anatomy.name if what == "layer" else f"every layer of {anatomy.name}"
         raise ArmillaryError(
-            f"{what} {number} was asked for, and {where} has {count} of them; choose one from 0 to {count - 1}."
+            f"{what} {number} was asked for, but {where} has {count} of them; choose one from 0 to {count - 1}."
         )
     return number
 

@@ -142,9 +142,7 @@ def _read_json(source: Path, digest: str | None) -> dict[str, Any]:
         what = f"{source} has schema {str(record['schema'])[:40]!r}, this version reads {known}"
         raise OutputError(f"{what}; update armillary or run the survey again.")
     if digest is not None and sha256(content) != digest:
-        raise OutputError(
-            f"{source} is not the file that was written with manifest.json (its SHA-256 differs); run the survey again."
-        )
+        raise OutputError(f"{source} does not match manifest.json (its SHA-256 differs); run the survey again.")
     return record
 
 

@@ -68,7 +68,7 @@ class Server:
         if not worker.alive and len(others) >= LOADED:
             idle = [w for w in others if not w.busy]
             if not idle:
-                raise BusyError(f"{LOADED} models are at work; {name} can be loaded when one of them is done.")
+                raise BusyError(f"{LOADED} models are busy; {name} can be loaded when one of them is done.")
             min(idle, key=lambda w: w.used).stop()
         return worker
 

@@ -55,7 +55,7 @@ class Field:
     def _flag(self, value: Any) -> bool:
         if isinstance(value, bool):
             return value
-        raise ArmillaryError(f"{self.label!r} is switched on or off; got {value!r}.")
+        raise ArmillaryError(f"{self.label!r} must be true or false; got {value!r}.")
 
     def _number(self, value: Any) -> float | int:
         # An integer may have thousands of digits, too many for a float.
@@ -68,7 +68,7 @@ class Field:
             # How many there are is the model's to say.
             raise ArmillaryError(f"there is no {self.label.lower()} {value:g}; they are counted from {self.least:g}.")
         if not self.least <= value <= self.most:
-            raise ArmillaryError(f"{self.label!r} lies between {self.least:g} and {self.most:g}; got {value:g}.")
+            raise ArmillaryError(f"{self.label!r} must lie between {self.least:g} and {self.most:g}; got {value:g}.")
         return int(value) if self.kind == "whole" else float(value)
 
     def _text(self, value: str) -> str:

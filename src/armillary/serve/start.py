@@ -34,11 +34,11 @@ def check_host(host: str, allow_remote: bool) -> str:
         return ""
     if not allow_remote:
         raise ArmillaryError(
-            f"--host {host} would let other machines in; add --allow-remote if that is meant, or leave out --host."
+            f"--host {host} would let other machines connect; add --allow-remote to allow this, or leave out --host."
         )
     return (
         f"Serving on {host}: whoever can reach this machine and knows the token can run the model, read the surveys "
-        "that were given, and use this machine's time. Nothing is encrypted: token and text pass in the clear."
+        "that were given, and use this machine's time. Nothing is encrypted: token and text are sent in plain text."
     )
 
 
@@ -54,9 +54,7 @@ def bound(host: str, port: int, announce: Callable[[str], None]) -> socket.socke
             listener.listen(128)
         except PermissionError:
             listener.close()
-            raise ArmillaryError(
-                f"port {number} needs the rights of an administrator; choose one above 1023."
-            ) from None
+            raise ArmillaryError(f"port {number} needs administrator rights; choose one above 1023.") from None
         except OSError as error:
             listener.close()
             if isinstance(error, socket.gaierror) or error.errno == 99:

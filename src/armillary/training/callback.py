@@ -105,7 +105,7 @@ class GeometryCallback(TrainerCallback):
     def _record(self, step: int, model: nn.Module) -> dict[str, float]:
         if self._folder is True:
             raise ArmillaryError(
-                "tensorboard=True means the folder of Hugging Face's Trainer; without it, name a folder."
+                "tensorboard=True uses the folder of Hugging Face's Trainer; without a Trainer, name a folder."
             )
         taken = self.snapshot(model)
         scalars = taken.scalars()

@@ -34,7 +34,7 @@ class HealthCallback(TrainerCallback):
     log     a file to which every check appends one line of JSON
     stop    end the training when a line is bad
 
-    What is bad is also warned of. Under Hugging Face's Trainer there is also a check after the last step, and the
+    Bad lines also raise a warning. Under Hugging Face's Trainer there is also a check after the last step, and the
     values are added to `state.log_history`.
     """
 

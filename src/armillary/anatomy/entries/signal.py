@@ -62,7 +62,7 @@ class Signal:
     def whole(self, ids: Tensor) -> Tensor:
         """The input [b, c, H, W], or [b, c, W] of sound, that ids [b, t] name."""
         if ids.shape[1] != self.tokens:
-            raise ValueError(f"{ids.shape[1]} tokens are not one of {self.sense}: {self.tokens} are.")
+            raise ValueError(f"expected {self.tokens} tokens for one of {self.sense}, got {ids.shape[1]}.")
         (gh, gw), (h, w) = self.grid, self.patch
         rows = self.table[ids[:, self.prefix :] - self.prefix]
         cut = rows.reshape(len(ids), gh, gw, self.channels, h, w).permute(0, 3, 1, 4, 2, 5)

@@ -115,8 +115,8 @@ def _plain_names(path: Any, model: Any, held: Mapping[str, Any], unread: frozens
         import transformers
 
         raise ModelError(
-            f"{path} holds the weight {name} under a name that transformers {transformers.__version__} translates in a "
-            f"way that cannot be followed here; install a version that can be (from {CHECKED[0]} to {CHECKED[1]})."
+            f"{path} holds the weight {name} under a name that transformers {transformers.__version__} renames in a "
+            f"way that Armillary does not support; install transformers {CHECKED[0]} to {CHECKED[1]}."
         )
 
     return target_of

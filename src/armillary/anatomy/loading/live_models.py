@@ -61,9 +61,9 @@ def _merged(model: Any) -> nn.Module:
     apart, allowed = _difference(merged, model), torch.finfo(merged.dtype).eps ** 0.5
     if not apart <= allowed:
         raise ModelError(
-            f"this {type(model).__name__} computes something else with its adapter merged than as it stands (outputs "
-            f"differ by {apart:.1e}): the adapter is switched off, or changes a weight that two layers share (tied "
-            "embeddings). Pass the model without it (get_base_model()), or the merged model that you mean."
+            f"this {type(model).__name__} gives other outputs with its adapter merged than without merging (they "
+            f"differ by {apart:.1e}): the adapter is disabled, or changes a weight that two layers share (tied "
+            "embeddings). Pass the model without it (get_base_model()), or the merged model."
         )
     whole: nn.Module = merged.train(model.training)
     return whole
@@ -108,8 +108,8 @@ def _refuse_compiled(model: nn.Module) -> None:
         own = "_orig_mod" in module._modules or module._compiled_call_impl is not None
         if own or hasattr(vars(module).get("forward"), "_torchdynamo_orig_callable"):
             raise ModelError(
-                f"{name or 'this model'} is compiled where it stands, and compiled code passes no value out; pass the "
-                "model as it was before, or torch.compile(model), inside which it is found."
+                f"{name or 'this model'} was compiled in place (model.compile()), so its inner values cannot be read; "
+                "pass the uncompiled model, or the result of torch.compile(model)."
             )
 
 
@@ -129,6 +129,6 @@ def _refuse_offloaded(model: Any) -> None:
     if away or len(places - {"cpu"}) > 1:
         where = f" (device_map: {', '.join(sorted(places))})" if places else ""
         raise ModelError(
-            f"parts of this model lie elsewhere{where}{f', the weight {away} among them' if away else ''}, so they "
+            f"parts of this model are offloaded{where}{f', the weight {away} among them' if away else ''}, so they "
             "cannot be read; load it whole on one device, without offload: from_pretrained(…, dtype=torch.bfloat16)."
         )

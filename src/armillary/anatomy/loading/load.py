@@ -237,7 +237,7 @@ def _check_class(path: Path, factory: Any, config: Any) -> None:
     if wanted is not None and not isinstance(config, wanted):
         raise ModelError(
             f"{path}/config.json names the class {factory.__name__} and the model_type {config.model_type!r}, which "
-            "are of two architectures; check the file, or fetch the model again."
+            "belong to different architectures; check the file, or fetch the model again."
         )
 
 
@@ -310,7 +310,7 @@ def pick_device(device: str | None) -> str:
         return "cuda" if torch.cuda.is_available() else "cpu"
     kind, _, index = device.partition(":")
     if kind not in ("cpu", "cuda") or (index and not index.isdigit()):
-        raise ModelError(f"--device {device} is not supported; use cpu or cuda (the sums are kept in float64).")
+        raise ModelError(f"--device {device} is not supported; use cpu or cuda (sums need float64).")
     if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
         raise ModelError(f"--device {device} was asked for, but torch finds no such GPU here; use --device cpu.")
     return device

@@ -43,8 +43,8 @@ def find_checkpoints(source: Any) -> Checkpoints:
     folder = Path(str(source)).expanduser()
     if not folder.is_dir():
         raise ModelError(
-            f"{source} is no folder of checkpoints; --steps takes the folder of a run, with steps/000400/ (armillary "
-            "lab train) or checkpoint-400/ (Hugging Face's Trainer) inside."
+            f"{source} is not a folder of checkpoints; --steps takes the folder of a run, with steps/000400/ "
+            "(armillary lab train) or checkpoint-400/ (Hugging Face's Trainer) inside."
         )
     numbered = _numbered(folder)
     whole, damaged, shapes = list[Checkpoint](), list[str](), dict[Path, dict[str, tuple[int, ...]]]()

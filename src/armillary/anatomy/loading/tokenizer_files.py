@@ -42,7 +42,7 @@ def _check_file(path: Path, error: Exception) -> None:
         return
     first = (str(error).strip().splitlines() or [""])[0][:160]
     raise ModelError(
-        f"{path} and the files beside it cannot be read as a tokenizer ({type(error).__name__}: {first}); fetch the "
+        f"{path} and the files next to it cannot be read as a tokenizer ({type(error).__name__}: {first}); fetch the "
         "model again, or remove them to read the weights alone."
     ) from error
 
@@ -70,7 +70,7 @@ def check_tokens(folder: Path) -> None:
         strange = (key for token in _tokens(record) for key in token if key not in SETTINGS)
         if (key := next(strange, None)) is not None:
             raise ModelError(
-                f"{path} gives a token the setting {key[:60]!r}, which no token has ({', '.join(SETTINGS[1:-1])}); "
+                f"{path} gives a token the unknown setting {key[:60]!r} (known: {', '.join(SETTINGS[1:-1])}); "
                 "correct its name, or fetch the model again."
             )
 

@@ -47,7 +47,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     method = packed.get("quant_method", "bitsandbytes") if packed and isinstance(packed, dict) else packed
     if method and method != "gguf":
         raise ModelError(
-            f"config attribute quantization_config says the weights are packed by {method!r}, which hides them; "
+            f"config attribute quantization_config says the weights are quantised by {method!r} and cannot be read; "
             "pass the unquantised model, or a GGUF of it (GGUF is unpacked on loading)."
         )
     return config
@@ -73,7 +73,7 @@ def check_entries(folder: Path) -> None:
             size = os.stat(folder / name).st_size
             if size > LARGEST:
                 raise ModelError(
-                    f"{name} in {folder} has {size / GIB:.1f} GiB, more than any such file; fetch the model again."
+                    f"{name} in {folder} has {size / GIB:.1f} GiB, too much for such a file; fetch the model again."
                 )
 
 
@@ -156,7 +156,7 @@ def check_unchanged(path: Path, before: State) -> None:
     except (ModelError, OSError):
         same = False
     if not same:
-        raise ModelError(f"the weights of {path} were changed while they were read; wait for whoever writes them.")
+        raise ModelError(f"the weights of {path} changed while they were read; wait until they are written.")
 
 
 def _weight_files(folder: Path) -> list[Path]:
@@ -244,7 +244,7 @@ def check_calls(path: Path, build: Callable[[Any], Any], config: Any, weights: i
         shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     if called > weights:
         raise ModelError(
-            f"the configuration of {path} calls for more than {called:,} weights, and there are {weights:,}: they do "
+            f"the configuration of {path} calls for more than {called:,} weights, but there are {weights:,}: they do "
             "not belong together; fetch the model again."
         )
     return shapes

@@ -79,7 +79,7 @@ def stored_survey(folder: Path) -> Any:
     home = folder.parent if folder.name == "survey.json" else folder
     if pictures := changed(home):
         more = f" and {len(pictures) - 1} more are" if len(pictures) > 1 else " is"
-        note(f"{pictures[0]}{more} not as this survey was written (by SHA-256), and not shown here; armillary survey "
+        note(f"{pictures[0]}{more} not part of this survey (SHA-256 differs), and not shown here; armillary survey "
              f"--resume {home} draws the pictures again.")  # fmt: skip
     return survey
 

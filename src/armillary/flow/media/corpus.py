@@ -42,7 +42,7 @@ def suited(anatomy: Anatomy, given: Documents | Media, chosen: bool) -> Document
     if sense == anatomy.reads:
         return given
     if chosen:
-        raise TextError(f"{anatomy.name} reads {anatomy.reads}, and {sense} was given; use {WHAT[anatomy.reads]}.")
+        raise TextError(f"{anatomy.name} reads {anatomy.reads}, but {sense} was given; use {WHAT[anatomy.reads]}.")
     return sample_images() if anatomy.reads == "images" else sample_sound()
 
 
@@ -113,7 +113,7 @@ class _Images:
             mean, std = (0.0,) * 3, (1.0,) * 3
         if min(len(mean), len(std)) < self.channels:
             raise TextError(
-                f"preprocessor_config.json in {home} has {min(len(mean), len(std))} colours and the model has "
+                f"preprocessor_config.json in {home} has {min(len(mean), len(std))} colour channels, but the model has "
                 f"{self.channels}; fetch the model again."
             )
         self.mean, self.std = (torch.tensor(v[: self.channels]).view(-1, 1, 1) for v in (mean, std))

@@ -108,7 +108,7 @@ def _scaled(image: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
     if image.dtype in (np.uint8, np.uint16):
         return image / np.iinfo(image.dtype).max
     if not (np.issubdtype(image.dtype, np.floating) or image.dtype == np.bool_):
-        raise TextError(f"an image holds {image.dtype}; give uint8 or uint16, or floats from 0 to 1.")
+        raise TextError(f"an image has the dtype {image.dtype}; give uint8 or uint16, or floats from 0 to 1.")
     scaled = image.astype(np.float64)
     if not np.isfinite(scaled).all():
         raise TextError("an image contains NaN or infinity.")
@@ -123,7 +123,7 @@ def _painted(image: Any) -> "np.ndarray[Any, Any]":
     if image.mode.startswith(("I", "F")):
         deep = np.asarray(image)
         if image.mode == "F" or deep.min() < 0 or deep.max() > np.iinfo(np.uint16).max:
-            raise TextError(f"an image has the mode {image.mode}, in which white is not known; save it with 8 bits.")
+            raise TextError(f"an image has the mode {image.mode}, whose white level is unknown; save it with 8 bits.")
         return deep.astype(np.uint16)
     return np.asarray(image.convert("RGB"))
 
@@ -144,7 +144,7 @@ def read_image(path: Path) -> Array:
         if path.suffix.lower() == ".npy":
             array = image_of(np.load(content, allow_pickle=False))
             if array is None:
-                raise TextError(f"{path} is no image: an array [height, width] or [height, width, 1, 3 or 4] is.")
+                raise TextError(f"{path} is not an image: give an array [height, width] or [height, width, 1, 3 or 4].")
             return array
         try:
             from PIL import Image

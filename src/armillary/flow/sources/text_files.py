@@ -84,7 +84,7 @@ def files_in(folder: Path, endings: Iterable[str]) -> list[Path]:
     What is not a regular file is refused, and so is a folder that cannot be read, or one of the kernel's.
     """
     if in_kernel(folder):
-        raise TextError(f"{folder} is a folder of the system, whose files may never end; pass a folder of your own.")
+        raise TextError(f"{folder} is a system folder, whose files may never end; pass another folder.")
 
     def refuse(error: OSError) -> None:
         raise TextError(f"{error.filename} cannot be read ({error.strerror}); check its permissions.") from error

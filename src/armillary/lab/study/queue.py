@@ -203,7 +203,7 @@ def _manifest(path: Path) -> dict[str, Any]:
         forms.MANIFEST(stored, "")
     except (ValueError, OSError) as error:
         raise ArmillaryError(
-            f"{path} is damaged ({type(error).__name__}), so it cannot be known what its runs are; restore it, or give "
+            f"{path} is damaged ({type(error).__name__}), so its runs cannot be identified; restore it, or give "
             "another --out."
         ) from error
     return stored

@@ -19,7 +19,7 @@ RULE = (
     "high of B − low of A]. The rule is conservative: for independent surveys it calls 0.6 % of equal numbers "
     "different where the intervals have equal widths, up to 5 % where one is much narrower, and at most 10 % however "
     "the surveys depend on each other (for example on the same text), if the intervals have their nominal 95 %. "
-    "Intervals alone allow no correction for many rows, so the number of rows that differ is shown beside the number "
+    "Intervals alone allow no correction for many rows, so the number of rows that differ is shown with the number "
     "expected by chance. Numbers are the same if they agree to six digits; without an interval (read from weights, or "
     "counted) they are otherwise called unequal, without a statement of confidence. Differences at rounding level "
     "count as none: below the resolution of the coarser of the two number formats, or both numbers below 7.6e-6, "

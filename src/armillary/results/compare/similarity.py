@@ -54,7 +54,7 @@ class Similarity:
                 f"{entry.name} {np.median(values):.2f} in the median layer, lowest {values[low]:.2f} at "
                 f"{self.layers[0][low]}"
             )
-        return f"Likeness beyond chance at the same depth ({self.words} words): {'; '.join(parts)}."
+        return f"Similarity beyond chance at the same depth ({self.words} words): {'; '.join(parts)}."
 
     def table(self) -> Table:
         """One row per pair of states."""

@@ -33,7 +33,7 @@ def read_bytes(path: Path, most: int | None = LARGEST) -> bytes:
     check_regular(path)
     size = os.stat(path).st_size
     if most is not None and size > most:
-        raise OSError(errno.EFBIG, f"it has {size / 2**30:.1f} GiB, more than any such file", str(path))
+        raise OSError(errno.EFBIG, f"it has {size / 2**30:.1f} GiB, too much for such a file", str(path))
     return path.read_bytes() if size else b""
 
 

@@ -39,7 +39,7 @@ QUOTED = 3
 def _ordered(value: Any, at: str) -> None:
     low, high = value.get("low"), value.get("high")
     if low is not None and high is not None and low > high:
-        raise ValueError(f"{at} has an interval from {low} to {high}, which is no interval")
+        raise ValueError(f"{at} has an interval from {low} to {high}, which is not an interval")
 
 
 def _both(*checks: s.Check) -> s.Check:
@@ -62,7 +62,7 @@ def _held(value: Any, at: str) -> None:
     """A model that breaks a law is refused before anything is measured."""
     error, tolerance = value.get("error"), value.get("tolerance")
     if error is not None and tolerance is not None and error > tolerance:
-        raise ValueError(f"{at} is a law that fails by {error:g}, beyond {tolerance:g}, and such a model is refused")
+        raise ValueError(f"{at} is a law that fails by {error:g}, beyond {tolerance:g}, so its model would be refused")
 
 
 def _label(value: Any, at: str) -> None:
@@ -241,5 +241,5 @@ def _table(columns: Sequence[Mapping[str, Any]], path: Path, digest: str, quoted
     except OSError as error:
         raise OutputError(f"{path} cannot be read ({error.strerror}); run the survey again.") from error
     if sha256(content) != digest:
-        raise OutputError(f"{path} is not the table that its survey.json belongs to; run the survey again.")
+        raise OutputError(f"{path} is not the table that survey.json refers to; run the survey again.")
     return table_from(columns, content, quoted)

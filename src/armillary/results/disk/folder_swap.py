@@ -61,17 +61,17 @@ def listed(folder: Path) -> dict[str, str]:
     try:
         record = strict_json(read_bytes(path))
         if not isinstance(record, dict) or set(record) != {"schema", "files"} or _version(record) != SCHEMA:
-            raise ValueError(f"it is no manifest of schema {SCHEMA}")
+            raise ValueError(f"it is not a manifest of schema {SCHEMA}")
         files: dict[str, str] = record["files"]
         for name, digest in files.items():
             if not NAME.fullmatch(name) or not re.fullmatch("[0-9a-f]{64}", digest):
-                raise ValueError(f"it lists {name[:80]!r} in a way that this program does not")
+                raise ValueError(f"it lists {name[:80]!r} in a form that this program does not write")
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, TypeError, AttributeError) as error:
         why = getattr(error, "strerror", None) or error
         raise OutputError(
-            f"{path} is damaged ({why}), so the result beside it cannot be checked; run the survey again, or delete "
+            f"{path} is damaged ({why}), so the result next to it cannot be checked; run the survey again, or delete "
             "that file if you trust the others."
         ) from error
     return files
@@ -85,7 +85,7 @@ def check_own(folder: Path) -> None:
     except (OSError, ValueError):
         return  # one that is damaged is replaced
     if isinstance(record, dict) and record and "files" not in record:
-        raise OutputError(f"{path} belongs to something else than a survey; choose another folder.")
+        raise OutputError(f"{path} does not belong to a survey; choose another folder.")
 
 
 def changed(folder: Path) -> list[str]:

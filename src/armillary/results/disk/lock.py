@@ -61,7 +61,7 @@ def _take(path: Path) -> int:
             os.close(handle)
         except OSError as error:
             raise OutputError(why_not(path, error)) from error
-    raise OutputError(f"other processes begin to write to {path.parent} all the time; choose another folder.")
+    raise OutputError(f"other processes keep writing to {path.parent}; choose another folder.")
 
 
 def _open(path: Path) -> int:
@@ -88,7 +88,7 @@ def _is_free(handle: int, path: Path) -> bool:
     if free or (free is None and not _lives(owner.get("pid"), owner.get("born"))):
         return True
     if "pid" not in owner:
-        raise OutputError(f"another process has just begun to write to {path.parent}; choose another folder.")
+        raise OutputError(f"another process has just started to write to {path.parent}; choose another folder.")
     raise OutputError(
         f"process {owner['pid']!s:.20} has written to {path.parent} since {since!s:.40}; wait for it or choose another "
         "folder."

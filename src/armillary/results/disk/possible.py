@@ -52,7 +52,7 @@ def _model(model: Mapping[str, Any]) -> Iterator[str]:
             yield f"model.{name} is 0, and the model has {model['parameters']} parameters"
     for name in ("fingerprint", "checksum"):
         if not DIGEST.fullmatch(model.get(name, "")):
-            yield f"model.{name} is {model[name][:40]!r}, which is no hash"
+            yield f"model.{name} is {model[name][:40]!r}, which is not a hash"
 
 
 def _text(text: Mapping[str, Any]) -> Iterator[str]:
@@ -63,13 +63,13 @@ def _text(text: Mapping[str, Any]) -> Iterator[str]:
         if text.get(name, 0) > documents:
             yield f"text.{name} is {text[name]}, and there are {documents} documents"
     if not DIGEST.fullmatch(text.get("checksum", "")):
-        yield f"text.checksum is {text['checksum'][:40]!r}, which is no hash"
+        yield f"text.checksum is {text['checksum'][:40]!r}, which is not a hash"
 
 
 def _run(record: Mapping[str, Any]) -> Iterator[str]:
     times, loss = record.get("times", {}), record.get("loss")
     if times.get("started") and not _is_date(times["started"]):
-        yield f"times.started is {times['started'][:40]!r}, which is no time"
+        yield f"times.started is {times['started'][:40]!r}, which is not a time"
     for name, value in (times.get("plan") or {}).items():
         if value is not None and value < 0:
             yield f"times.plan.{name} is {value}, which is below 0"
@@ -139,7 +139,7 @@ def _band(quantity: Mapping[str, Any]) -> Iterator[str]:
     low, high = (_flat(quantity[end]) for end in ("low", "high"))
     for lower, upper in zip(low, high, strict=False):
         if lower is not None and upper is not None and lower > upper:
-            yield f"has an interval from {lower:g} to {upper:g}, which is no interval"
+            yield f"has an interval from {lower:g} to {upper:g}, which is not an interval"
     yield from (f"has the axis {name[:40]!r} twice" for name in _doubled(quantity["axes"]))
 
 

@@ -39,11 +39,9 @@ def read_settings(folder: Path, known: Mapping[str, Check]) -> dict[str, Any]:
         content = read_bytes(path)
         settings = strict_json(content)
         if path != begun and listed(folder).get(SETTINGS, digest := sha256(content)) != digest:
-            raise ValueError("it is not the file that was written with manifest.json: its SHA-256 differs")
+            raise ValueError("it does not match manifest.json: its SHA-256 differs")
     except FileNotFoundError:
-        raise OutputError(
-            f"{folder} contains no survey that was begun ({SETTINGS} is missing); start one there."
-        ) from None
+        raise OutputError(f"{folder} contains no survey to resume ({SETTINGS} is missing); start one there.") from None
     except (OSError, ValueError) as error:
         raise OutputError(f"{path} cannot be read ({error}); start the survey again.") from error
     if not isinstance(settings, dict) or set(settings) != set(known):
@@ -82,7 +80,7 @@ def decided(folder: Path, now: Survey, claims: Mapping[str, Claim]) -> tuple[dic
     }
     if other := [name for name, (then, today) in facts.items() if then != today]:
         raise OutputError(
-            f"the survey in {folder} cannot be resumed: it had another {', '.join(other)}; survey into another folder."
+            f"the survey in {folder} cannot be resumed: it has another {', '.join(other)}; survey into another folder."
         )
     findings = {f.id: f for f in before if f.verdict != "failed" and claims.get(f.id) == f.claim}
     return findings, before.times.claims

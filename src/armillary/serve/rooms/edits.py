@@ -82,7 +82,7 @@ def _scale(anatomy: "Anatomy", site: str, sentence: str) -> float:
 EDITS = Room(
     "edits",
     "Edits",
-    "Change the running model; nothing is stored, and the untouched model stands beside it.",
+    "Change the running model; nothing is stored, and the unedited model is shown next to it.",
     FIELDS,
     (
         RoomPart("words", "The next word", DECIDING, words, needs=("sentence",), quick=True),

@@ -8,7 +8,7 @@ from armillary.serve.room import SENTENCE, Ask, Opened, Room, RoomPart
 
 FIELDS = (
     SENTENCE,
-    Field("other", "sentence", "Second sentence", about="beside the first, on the same model"),
+    Field("other", "sentence", "Second sentence", about="next to the first, on the same model"),
     Field(
         "projection", "choice", "Projection", "pca",
         choices=(("pca", "principal axes"), ("span", "one word: start, end, target"), ("pacmap", "PaCMAP"),

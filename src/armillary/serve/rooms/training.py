@@ -36,7 +36,7 @@ def steps(library: Library, ask: Ask) -> Sequence[Block]:
 
 def _chosen(library: Library, name: str) -> tuple[str, list[dict[str, Any]]]:
     if not library.trainings:
-        raise ArmillaryError("no training is known; give its folder with --training DIR.")
+        raise ArmillaryError("no training run was given; start armillary explore with --training DIR.")
     if name and name not in library.trainings:
         raise ArmillaryError(f"there is no training {name!r} here; {nearest(name, library.trainings)}")
     name = name or next(iter(library.trainings))

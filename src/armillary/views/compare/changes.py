@@ -1,4 +1,4 @@
-"""What changed, in plain words: the loss, the largest changes, the likeness of the streams."""
+"""What changed, in plain words: the loss, the largest changes, the similarity of the streams."""
 
 import math
 
@@ -8,7 +8,7 @@ from armillary.views.text.summary import verdict_text
 
 NO_LOSS = "The loss cannot be compared: a survey stored none (an encoder, no text, or an older version)."
 _QUIET = ("the same", "not distinguished")
-SPREADS = "Sizes are differences over the spread between documents, as the intervals give it."
+SPREADS = "A spread is the standard deviation between documents, estimated from the intervals."
 
 
 def loss_text(change: LossChange | None) -> str:
@@ -25,7 +25,7 @@ def loss_text(change: LossChange | None) -> str:
         words = f"The loss {'rose' if gap.value > 0 else 'fell'} {both}: B minus A {interval_of(gap)}"
     if change.perplexities is not None:
         words += f"; perplexity {number(change.perplexities[0])} → {number(change.perplexities[1])}"
-    how = "taken document by document" if change.paired else "the surveys read different stretches of text"
+    how = "paired by document" if change.paired else "the surveys read different parts of the text"
     return f"{words} ({how})."
 
 
@@ -62,7 +62,7 @@ def _meaning(pair: Pair, tally: Tally) -> str:
 
 def _verdicts(pair: Pair) -> str:
     if pair.is_verdict_changed:
-        return f"the verdict turned from {verdict_text(pair.a)} to {verdict_text(pair.b)}"
+        return f"the verdict changed from {verdict_text(pair.a)} to {verdict_text(pair.b)}"
     return f"still {pair.b.verdict}"
 
 
@@ -74,7 +74,7 @@ def is_quiet(pair: Pair) -> bool:
 
 
 def overview(comparison: Comparison) -> list[tuple[str, list[str]]]:
-    """Heading → lines: the loss, the largest changes, the likeness of the streams."""
+    """Heading → lines: the loss, the largest changes, the similarity of the streams."""
     shifts = comparison.shifts
     numbered = [f"{place}. {shift_text(shift)}" for place, shift in enumerate(shifts, 1)]
     largest = f"The {len(numbered)} largest changes" if len(numbered) > 1 else "The largest change"
@@ -84,5 +84,5 @@ def overview(comparison: Comparison) -> list[tuple[str, list[str]]]:
     else:
         parts.append(("Changes", ["No number differs by more than its interval."]))
     if comparison.similarity is not None:
-        parts.append(("Likeness of the streams", [comparison.similarity.sentence()]))
+        parts.append(("Similarity of the streams", [comparison.similarity.sentence()]))
     return parts

@@ -14,7 +14,7 @@ import numpy as np
 from armillary.errors import OutputError
 
 DPI = 300
-MISSING = "a .{kind} needs matplotlib: pip install 'armillary[paper]', or save as .svg, which needs nothing."
+MISSING = "a .{kind} needs matplotlib: pip install 'armillary[paper]', or save as .svg, which needs no extra."
 _TOKEN = re.compile(r"([MLHVZmlhvz])|(-?\d*\.?\d+(?:e-?\d+)?)")
 _RGB = re.compile(r"rgb\((\d+),\s*(\d+),\s*(\d+)\)")
 _NUMBER = re.compile(r"-?\d+\.?\d*")

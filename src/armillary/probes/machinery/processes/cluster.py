@@ -59,13 +59,13 @@ def check_address(address: str) -> None:
     local = LOCAL.fullmatch(address)
     if (local and int(local[1]) < 1) or not (local or re.match(r"\w+://", address) or re.search(r":\d+$", address)):
         raise ClusterError(
-            f"--dask {address} names no cluster; give the address of a scheduler (tcp://host:8786), or local:N for N "
+            f"--dask {address} is not a cluster; give the address of a scheduler (tcp://host:8786), or local:N for N "
             "processes here."
         )
     most = PER_CORE * (os.cpu_count() or 1)
     if local and int(local[1]) > most:
         raise ClusterError(
-            f"--dask {address} asks for more processes than {most}, which is plenty here; ask for fewer."
+            f"--dask {address} asks for more than {most} processes, too many for this machine; ask for fewer."
         )
 
 

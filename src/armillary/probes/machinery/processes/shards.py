@@ -54,7 +54,7 @@ class Shard:
         """
         match = re.fullmatch(r"\s*(\d+)\s*/\s*(\d+)\s*", text)
         if match is None or not 1 <= int(match[1]) <= int(match[2]):
-            raise TextError(f"--shard {text} names no part; give i/n with i from 1 to n, for example 2/8.")
+            raise TextError(f"--shard {text} is not a valid shard; give i/n with i from 1 to n, for example 2/8.")
         return cls(int(match[1]), int(match[2]))
 
     def __str__(self) -> str:
@@ -124,7 +124,7 @@ def read_facts(folder: Path) -> ShardFacts:
         return ShardFacts(Path(folder), Shard(*record["shard"]), record["key"], record["about"], record["arms"], lost)
     except FileNotFoundError:
         raise OutputError(
-            f"{folder} contains no shard that was read to its end; run armillary survey --shard i/n --out {folder}, or "
+            f"{folder} contains no complete shard; run armillary survey --shard i/n --out {folder}, or "
             f"--resume {folder}."
         ) from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -152,7 +152,7 @@ class Shards:
                 )
             if part.key != first.key:
                 raise OutputError(
-                    f"{part.folder} does not belong to {first.folder}: it had another {_other(first, part)}; merge "
+                    f"{part.folder} does not belong to {first.folder}: it has another {_other(first, part)}; merge "
                     "shards of one survey."
                 )
         count = Counter(part.shard.number for part in parts)

@@ -13,24 +13,24 @@ from armillary.views.text.quoting import show_cell, show_text
 WIDTH = 120
 _INTRODUCTION = """# How far to trust it
 
-How often does the instrument say *supported* where there is nothing to find, how often does it find what was planted,
-and does its verdict depend on the seed, the budget or the text? `armillary calibrate` measures it with the same rules
-as any survey, and wrote this page.
+How often is a claim *supported* where there is no effect, how often is a planted effect found, and does the verdict
+depend on the seed, the budget or the text? `armillary calibrate` measures this with the same rules as any survey, and
+wrote this page.
 
 - **Untrained models** are small models of two architectures at Hugging Face's own initialisation, with seeds that no
-  survey's twin has. Each reads its own choice of the text. A *learned* claim that is supported there is a false alarm.
-  Large weights are not learned either: the tests survey such models with all matrices five times as large, and fail if
-  a learned claim is supported or qualified.
+  survey's twin has. Each reads its own sample of the text. A *learned* claim that is supported there is a false alarm.
+  Large weights alone are not learned either: the tests survey such models with all matrices five times as large, and
+  fail if a learned claim is supported or qualified.
 - **Planted models** have a known answer. Every draw has its own random weights and its own text. At strength 1 the
-  planted effect has its full size, at 0.25 a quarter of it. Where it is small, a rule need not find it.
+  planted effect has its full size, at 0.25 a quarter of it. A rule need not detect a small effect.
 - **Seeds** choose the documents, the untrained twins and every other draw of a survey. Agreement is the share of
-  surveys that give the claim's commonest verdict. A run that could not have given one (too few documents, too little
-  text, a claim that does not apply, no checkpoints) is counted apart, and never as agreement.
+  surveys that give the claim's most frequent verdict. A run that could not have given one (too few documents, too
+  little text, a claim that does not apply, no checkpoints) is counted separately, and never as agreement.
 
-Other budgets than the main one have a third of the seeds, on the first text. A claim whose rule has not changed keeps
+Budgets other than the main one have a third of the seeds, on the first text. A claim whose rule has not changed keeps
 the runs of an earlier calibration, although the code around its rule may have changed since.
 
-Rates have Wilson's 95 % interval. `rates.csv`, which the command writes, has them all."""
+Rates have Wilson's 95 % interval. The command writes all of them to `rates.csv`."""
 _COMMANDS = """## Run it
 
 ```
@@ -40,7 +40,7 @@ armillary calibrate --untrained 120 --seeds 10 --planted 20 --tokens 2500 --toke
 armillary show calibration/full              # its tables
 ```
 
-Finished runs are kept in `runs.jsonl`: after Ctrl-C the same command goes on, and with larger numbers it adds runs."""
+Finished runs are kept in `runs.jsonl`: after Ctrl-C the same command continues; larger numbers add runs."""
 
 
 def trust_page(calibration: Calibration, today: Sequence[Claim] = ()) -> str:
