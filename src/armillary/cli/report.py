@@ -8,7 +8,7 @@ import click
 
 from armillary.cli.terminal.failures import friendly, say
 from armillary.cli.terminal.options import PATH, complete_claims, complete_models, echo_json, stored_survey
-from armillary.errors import ArmillaryError
+from armillary.errors import ArmillaryError, ending
 
 
 @click.command()
@@ -147,7 +147,7 @@ def _check(folders: list[Path | None], out: Path | None, asked: dict[str, Any]) 
 
         choose(asked["claims"])
     if out is not None and out.suffix.lower() in _PICTURES:
-        raise ArmillaryError(f"{out} ends in {out.suffix!r}; give a folder, or a file in {' '.join(_ENDINGS)}.")
+        raise ArmillaryError(f"{out} {ending(out)}; give a folder, or a file in {' '.join(_ENDINGS)}.")
     if out is not None:
         from armillary.results.store import check_writable
 
