@@ -238,7 +238,8 @@ def _tokens(v: Vitals, flags: Sequence[bool]) -> str:
 def _written(v: Vitals, token: int) -> str:
     """A token's text behind its id; nothing for rows beyond the tokenizer's own."""
     text = v.anatomy.tokenizer.decode([token]) if v.anatomy.tokenizer is not None else ""
-    return f" {text!r}" if text.strip() and text.isprintable() else ""
+    # A part of a letter is no text.
+    return f" {text!r}" if text.strip() and text.isprintable() and "\ufffd" not in text else ""
 
 
 def _short(v: Vitals) -> tuple[float, str]:
