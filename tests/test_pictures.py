@@ -208,6 +208,21 @@ def test_a_read_out_that_fails_leaves_no_empty_folder(tmp_path, monkeypatch, ask
     assert not list(tmp_path.iterdir())
 
 
+def test_one_panel_of_a_figure(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    survey = SYNTHETIC["synthetic_survey"]()
+    write_survey(survey, tmp_path / "s")
+    finding = next(f for f in survey if len(f.quantities) > 1)
+    works("figures", "s", finding.id, "--out", "all.svg", "--columns", 1)
+    works("figures", "s", finding.id, "--out", "one.svg", "--columns", 1, "--panel", 2)
+    whole, one = ((tmp_path / name).read_text("utf-8") for name in ("all.svg", "one.svg"))
+    heights = [float(re.search(r"height='([\d.]+)in'", svg)[1]) for svg in (whole, one)]
+    assert heights[1] < heights[0]
+    assert finding.quantities[1].name in one and finding.quantities[0].name not in one
+    refused("has no panel 9; it has 1 \\(", "figures", "s", finding.id, "--out", "x.svg", "--panel", 9)
+    refused("give the CLAIM too", "figures", "s", "--out", "x", "--panel", 1)
+
+
 def test_long_units_stay_inside_the_ledger(hostile):
     """A number, its interval and its unit fit beside the strip, or the unit stands in the line below."""
     from armillary.views.figures.figure import _VALUE, ledger_figure

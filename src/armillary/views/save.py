@@ -74,7 +74,7 @@ def save_finding(finding: Finding, path: Path, columns: int = 2) -> Path:
 
 
 def save_figures(survey: Survey, folder: Path, kind: str, columns: int = 2) -> list[Path]:
-    """Every claim's figure as FOLDER/<claim id>.<kind>, and the ledger's."""
+    """Every claim's figure as FOLDER/<claim id>.<kind>, and the ledger's, which is two columns wide."""
     from armillary.views.figures.figure import figure, ledger_figure
 
     written = []
