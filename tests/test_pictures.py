@@ -215,10 +215,10 @@ def test_one_panel_of_a_figure(tmp_path, monkeypatch):
     finding = next(f for f in survey if len(f.quantities) > 1)
     works("figures", "s", finding.id, "--out", "all.svg", "--columns", 1)
     works("figures", "s", finding.id, "--out", "one.svg", "--columns", 1, "--panel", 2)
-    whole, one = ((tmp_path / name).read_text("utf-8") for name in ("all.svg", "one.svg"))
-    heights = [float(re.search(r"height='([\d.]+)in'", svg)[1]) for svg in (whole, one)]
+    whole, single = ((tmp_path / name).read_text("utf-8") for name in ("all.svg", "one.svg"))
+    heights = [float(re.search(r"height='([\d.]+)in'", svg)[1]) for svg in (whole, single)]
     assert heights[1] < heights[0]
-    assert finding.quantities[1].name in one and finding.quantities[0].name not in one
+    assert finding.quantities[1].name in single and finding.quantities[0].name not in single
     refused("has no panel 9; it has 1 \\(", "figures", "s", finding.id, "--out", "x.svg", "--panel", 9)
     refused("give the CLAIM too", "figures", "s", "--out", "x", "--panel", 1)
 

@@ -198,8 +198,8 @@ def headline(pair: Pair) -> str:
     verdicts = f"; {pair.a.verdict} → {pair.b.verdict}" if pair.is_verdict_changed else ""
     if pair.change is None:
         return f"{pair.id}: the two surveys measured different things{verdicts}"
-    said = "" if _shown_alike(pair) else f", {difference(pair)}"
-    return f"{pair.b.statistic.name}: {step(pair)}{said}{verdicts}"
+    change = "" if _shown_alike(pair) else f", {difference(pair)}"
+    return f"{pair.b.statistic.name}: {step(pair)}{change}{verdicts}"
 
 
 def step(pair: Pair) -> str:
