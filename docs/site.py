@@ -329,7 +329,9 @@ def build(out: Path) -> Path:
         _write(work / "mkdocs.yml", configuration(assemble(work)))
         # The theme prints an advertisement unless told not to.
         quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-        subprocess.run([sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict"], cwd=work, env=quiet, check=True)
+        subprocess.run(
+            [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict"], cwd=work, env=quiet, check=True
+        )
         shutil.rmtree(out, ignore_errors=True)
         shutil.copytree(work / "site", out)
     return out

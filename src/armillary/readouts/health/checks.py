@@ -272,7 +272,7 @@ LARGEST = Check(
 CHECKS: tuple[Check, ...] = (
     # A twentieth of a nat per token, as for an edit that costs something, is about 0.005 of ln(vocabulary).
     Check("loss.text", "loss on the text, over a blind guess", _loss,
-          "Check the tokenizer and the text; a value near 1 is no better than guessing.",
+          "1 is what guessing costs: check the tokenizer and the text, or whether training has diverged.",
           look=0.75, bad=1.0, change=0.005),
     Check("loss.copy", "loss of a repetition, over the first", _copy,
           "The model does not copy from its context; expected early in training, or without induction heads.",
@@ -283,7 +283,7 @@ CHECKS: tuple[Check, ...] = (
           "Tokens differ along hardly any direction (collapse); look at the rate, and at norms and skips.",
           look=4.0, bad=2.0, low=True, unit="axes"),
     Check("stream.cone", "mean cosine of two tokens, largest", _cone,
-          "All tokens point the same way; standardise before comparing vectors by cosine.", look=0.90, bad=0.99),
+          "All tokens point the same way (above 0.99: collapse); standardise before comparing by cosine.", look=0.90, bad=0.99),
     Check("stream.rogue", "cosine due to three dimensions", _rogue,
           "Leave these dimensions out, or standardise, before comparing vectors.", look=0.95, share=True),
     Check("stream.massive", "largest coordinate over the median", _massive,
