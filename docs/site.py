@@ -37,7 +37,8 @@ DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 FIGURES = DOCS / "figures" / "claims"
 # What a line of code or a printed reading does not fit is wrapped: nothing has to be scrolled sideways.
-# A head of empty cells is not shown. At 400 pixels the theme's cells are so wide that tables of four columns would have to be scrolled.
+# A head of empty cells is not shown.
+# At 400 pixels the theme's cells are so wide that tables of four columns would have to be scrolled.
 NARROW_CSS = """.md-typeset thead:not(:has(th:not(:empty))) { display: none; }
 .md-typeset pre > code { white-space: pre-wrap; overflow-wrap: anywhere; }
 .md-typeset table:not([class]) td:first-child { white-space: nowrap; }

@@ -11,7 +11,7 @@ import numpy as np
 
 from armillary.results.claim import VERDICTS
 from armillary.results.compare import RULE, Comparison, Pair, Tally
-from armillary.results.numbers import count, interval, interval_of, number
+from armillary.results.numbers import count, interval, interval_of
 from armillary.results.quantity import Quantity
 from armillary.results.store import file_name, table_csv
 from armillary.results.survey import Survey

@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.text import Text
 
 from armillary.errors import OutputError
-from armillary.results.sheets.trajectory import Trajectory
 from armillary.results.disk.files import can_be_written
+from armillary.results.sheets.trajectory import Trajectory
 from armillary.results.store import json_text
 from armillary.views.figures.paint import MISSING
 from armillary.views.save import check_ending
