@@ -9,6 +9,7 @@ an API reference from docstrings, and the notebooks. Figures are those in docs/f
 
 import inspect
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -36,8 +37,10 @@ DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 FIGURES = DOCS / "figures" / "claims"
 # What a line of code or a printed reading does not fit is wrapped: nothing has to be scrolled sideways.
+# A head of empty cells is not shown.
 # At 400 pixels the theme's cells are so wide that tables of four columns would have to be scrolled.
-NARROW_CSS = """.md-typeset pre > code { white-space: pre-wrap; overflow-wrap: anywhere; }
+NARROW_CSS = """.md-typeset thead:not(:has(th:not(:empty))) { display: none; }
+.md-typeset pre > code { white-space: pre-wrap; overflow-wrap: anywhere; }
 .md-typeset table:not([class]) td:first-child { white-space: nowrap; }
 @media (max-width: 600px) {
   .md-typeset table:not([class]) th, .md-typeset table:not([class]) td { min-width: 0; padding: .5em .4em;
@@ -325,7 +328,11 @@ def build(out: Path) -> Path:
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         _write(work / "mkdocs.yml", configuration(assemble(work)))
-        subprocess.run([sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict"], cwd=work, check=True)
+        # The theme prints an advertisement unless told not to.
+        quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+        subprocess.run(
+            [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict"], cwd=work, env=quiet, check=True
+        )
         shutil.rmtree(out, ignore_errors=True)
         shutil.copytree(work / "site", out)
     return out

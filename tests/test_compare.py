@@ -368,6 +368,16 @@ def test_the_terminal_says_numbers_rows_chance_and_rule() -> None:
     assert "though the number did not" in reading(only(compare(survey(), survey(verdict="refuted"))))
 
 
+def test_what_differs_by_rounding_alone_is_not_printed_as_one_number() -> None:
+    """In bfloat16 0.500 and 0.503 say the same; both are printed."""
+    half = replace(survey(0.003), provenance=Provenance(dtype="bfloat16", versions={"torch": "2.13"}))
+    comparison = compare(survey(), half)
+    text = " ".join(comparison_text(comparison, 200, full=True).split())
+    assert only(comparison).outcome == "the same"
+    assert "0.500 [0.480, 0.520] → 0.503 [0.483, 0.523]" in text and "different by rounding alone" in text
+    assert "rounding alone" not in comparison_text(compare(survey(), survey()), 200, full=True)
+
+
 def test_a_claim_that_failed_on_one_side_is_compared_and_says_so() -> None:
     number = Statistic("not measured", *[float("nan")] * 3)
     failed = survey(verdict="failed", why=Why.FAILED, statistic=number, controls=(), table=Table((), ()), quantities=())

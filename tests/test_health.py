@@ -27,6 +27,7 @@ TOKENS = 400
 FOUND = {
     "a dead unit": ("units.dead", "look", f"L{LAYER} unit {UNIT}"),
     "a duplicated unit": ("units.double", "look", f"L{LAYER} unit {TWIN} = {UNIT}"),
+    "units that write nothing": ("units.mute", "look", f"L{LAYER} unit 0"),
     "a silent head": ("heads.silent", "look", f"L{LAYER}H{HEAD}"),
     "uniform heads": ("heads.uniform", "bad", "L0H0"),
     "a uniform head": ("heads.uniform", "look", f"L{LAYER}H{HEAD}"),
@@ -108,6 +109,25 @@ def test_a_change_for_the_worse_is_looked_at(health):
     assert against(replace(health, lines=better), health).status == "ok"
 
 
+def test_rogue_dimensions_do_not_jump_between_layers(healthy, text, health):
+    """The widest cone moves to another layer by a hair; the share, which differs from layer to layer, stays."""
+    from armillary.readouts.health.checks import _rogue
+    from armillary.readouts.health.vitals import measure
+
+    vitals = measure(healthy, text)
+    cosine = vitals.cones.cosine.copy()
+    order = cosine[0].argsort()
+    cosine[0, order[-2]] = cosine[0, order[-1]] * 1.001
+    moved = replace(vitals, cones=replace(vitals.cones, cosine=cosine))
+    assert _rogue(moved) == _rogue(vitals)
+    assert vitals.cones.rogue[0, order[-2]] != vitals.cones.rogue[0, order[-1]]
+
+
+def test_tokens_are_named_with_their_text(healthy, text):
+    sick = replace(read(injured(healthy.model, "duplicate embeddings")), tokenizer=healthy.tokenizer)
+    assert re.search(r"token \d+ '", check_health(sick, text)["embeddings.double"].where)
+
+
 def test_the_loss_is_the_models_own(healthy, text, health):
     """Bits per byte and perplexity by hand, from Hugging Face's own loss."""
     from armillary.probes.machinery.bench import Bench
@@ -182,7 +202,7 @@ def test_what_does_not_apply_is_not_called_ok(health):
         for line in health.lines
     )
     without = replace(health, lines=lines)
-    assert without.title == "builtin:gpt: nothing to look at in 19 checks"
+    assert without.title == "builtin:gpt: nothing to look at in 20 checks"
     assert re.search(r"^–      loss on the text, over a blind guess  –", health_text(without, 80), re.MULTILINE)
 
 
@@ -206,7 +226,10 @@ def test_the_callback_logs_warns_and_stops(healthy, text, tmp_path):
     assert state.log_history[0]["health/units.dead"] < 0.01
     assert callback(1, healthy.model) == {}
     state.global_step = 4
-    with pytest.warns(RuntimeWarning, match="step 4: .*NaN"):
+    with (
+        pytest.warns(RuntimeWarning, match="step 4: .*NaN"),
+        pytest.warns(RuntimeWarning, match="step 4: the training ends here"),
+    ):
         callback.on_step_end(None, state, control, model=injured(healthy.model, "a weight that is NaN"))
     assert control.should_training_stop
     assert len((tmp_path / "health.jsonl").read_text().splitlines()) == 2

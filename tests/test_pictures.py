@@ -185,6 +185,57 @@ def test_completion_knows_claims_and_models():
     assert "builtin:gpt" in [item.value for item in complete_models(None, None, "built")]
 
 
+def test_every_model_on_the_command_line_completes():
+    from armillary.cli import main
+
+    def commands(group):
+        for command in group.commands.values():
+            yield from commands(command) if hasattr(command, "commands") else [command]
+
+    takes = {"model", "models", "a", "b", "against"}
+    named = [(c.name, p) for c in commands(main) for p in c.params if p.name in takes]
+    assert len(named) > 10
+    assert not [command for command, parameter in named if parameter._custom_shell_complete is None]
+
+
+@pytest.mark.parametrize(
+    "asked", [("heads", "--out", "new"), ("paper", "--out", "new"), ("travel", "a b", "--out", "new/x.html")]
+)
+def test_a_read_out_that_fails_leaves_no_empty_folder(tmp_path, monkeypatch, asked):
+    monkeypatch.chdir(tmp_path)
+    command, *more = asked
+    refused("there is no", command, "/nowhere/at/all", *more)
+    assert not list(tmp_path.iterdir())
+
+
+def test_one_panel_of_a_figure(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    survey = SYNTHETIC["synthetic_survey"]()
+    write_survey(survey, tmp_path / "s")
+    finding = next(f for f in survey if len(f.quantities) > 1)
+    works("figures", "s", finding.id, "--out", "all.svg", "--columns", 1)
+    works("figures", "s", finding.id, "--out", "one.svg", "--columns", 1, "--panel", 2)
+    whole, single = ((tmp_path / name).read_text("utf-8") for name in ("all.svg", "one.svg"))
+    heights = [float(re.search(r"height='([\d.]+)in'", svg)[1]) for svg in (whole, single)]
+    assert heights[1] < heights[0]
+    assert finding.quantities[1].name in single and finding.quantities[0].name not in single
+    refused("has no panel 9; it has 1 \\(", "figures", "s", finding.id, "--out", "x.svg", "--panel", 9)
+    refused("give the CLAIM too", "figures", "s", "--out", "x", "--panel", 1)
+
+
+def test_long_units_stay_inside_the_ledger(hostile):
+    """A number, its interval and its unit fit beside the strip, or the unit stands in the line below."""
+    from armillary.views.figures.figure import _VALUE, ledger_figure
+
+    finding = hostile.findings[0]
+    statistic = replace(finding.statistic, value=0.0272, low=-0.0156, high=0.0806, unit="nats/token")
+    drawing = ledger_figure(replace(hostile, findings=(replace(finding, statistic=statistic),)))
+    texts = [re.sub("<[^>]*>", "", note.text) for note in drawing.layout.annotations]
+    value = next(text for text in texts if text.startswith("0.0272"))
+    assert len(value) <= _VALUE and "nats/token" not in value
+    assert any(text.startswith("nats/token; ") for text in texts)
+
+
 def test_groups_hand_down_their_place_and_their_style():
     """A square of a group that is moved, coloured and half transparent; a disc with a gradient; nothing else."""
     svg = (

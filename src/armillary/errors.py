@@ -6,6 +6,7 @@ with 2; a Python caller catches `ArmillaryError` or, as with any bad argument, `
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from pathlib import Path
 
 
 class ArmillaryError(ValueError):
@@ -51,6 +52,15 @@ class OutputError(ArmillaryError):
 
 class ClusterError(ArmillaryError):
     """Workers that cannot be reached, or that died with the work."""
+
+
+def ending(path: Path) -> str:
+    """How a file's name ends, for a message that asks for another ending.
+
+    >>> ending(Path("a.doc")), ending(Path("a"))
+    ("ends in '.doc'", 'has no ending')
+    """
+    return f"ends in {path.suffix!r}" if path.suffix else "has no ending"
 
 
 def nearest(asked: str, known: Iterable[str]) -> str:

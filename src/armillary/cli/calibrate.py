@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from armillary.cli.terminal.failures import friendly, say
-from armillary.cli.terminal.options import PATH, echo_json
+from armillary.cli.terminal.options import PATH, complete_models, echo_json
 from armillary.errors import ArmillaryError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ MOST = 10_000
 
 
 @click.command()
-@click.argument("models", nargs=-1, metavar="[MODEL]...")
+@click.argument("models", nargs=-1, metavar="[MODEL]...", shell_complete=complete_models)
 @click.option("--out", type=PATH, default=Path("calibration"), show_default=True, metavar="DIR",
               help="The study's folder; a stopped study resumes there.")  # fmt: skip
 @click.option("--untrained", type=int, metavar="N", help="How many untrained models. [default: 8; quick: 4]")

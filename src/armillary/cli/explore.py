@@ -8,11 +8,11 @@ from typing import Any
 import click
 
 from armillary.cli.terminal.failures import friendly, say
-from armillary.cli.terminal.options import PATH, loading
+from armillary.cli.terminal.options import PATH, complete_models, loading
 
 
 @click.command()
-@click.argument("models", nargs=-1, metavar="[MODEL]...")
+@click.argument("models", nargs=-1, metavar="[MODEL]...", shell_complete=complete_models)
 @click.option("--survey", "surveys", type=PATH, multiple=True, metavar="DIR",
               help="A stored survey for the ledger; repeat it for more.")  # fmt: skip
 @click.option("--study", "studies", type=PATH, multiple=True, metavar="DIR",

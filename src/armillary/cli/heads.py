@@ -109,13 +109,13 @@ def paper(model: str, out: Path, **asked: Any) -> None:
 def _check(asked: dict[str, Any], out: Path | None) -> None:
     """Refuse bad options before anything slow is imported."""
     from armillary.readouts.settings import check_counts, pick_matrices, pick_ranking
-    from armillary.results.store import check_writable
+    from armillary.results.disk.files import can_be_written
 
     check_counts(asked["top"], asked.get("directions", 1))
     pick_ranking(asked["ranking"])
     pick_matrices(asked.get("matrix"))
     if out is not None:
-        check_writable(out)
+        can_be_written(out)
 
 
 def _print(sheet: Any, shape: str, out: Path | None) -> None:

@@ -8,14 +8,15 @@ import click
 
 from armillary.cli.terminal.failures import friendly
 from armillary.cli.terminal.options import PATH, complete_models, echo_json, loading
-from armillary.errors import ArmillaryError
+from armillary.errors import ArmillaryError, ending
 
 BAD = 1
 
 
 @click.command()
 @click.argument("model", default="", required=False, shell_complete=complete_models)
-@click.option("--against", metavar="BASE", help="A second model, to compare with on the same text.")
+@click.option("--against", metavar="BASE", shell_complete=complete_models,
+              help="A second model, to compare with on the same text.")  # fmt: skip
 @click.option(
     "--text", metavar="PATH", help="A file, a folder, or - for standard input. [default: the built-in sample]"
 )
@@ -34,7 +35,7 @@ def health(model: str, out: Path | None, strict: bool, as_json: bool, **asked: A
     armillary health ./checkpoint --strict --json     in a pipeline: exit code 1 if anything is bad
     """
     if out is not None and out.suffix.lower() not in (".html", ".json", ".csv"):
-        raise ArmillaryError(f"{out} ends in {out.suffix!r}; give a file in .html, .json or .csv.")
+        raise ArmillaryError(f"{out} {ending(out)}; give a file in .html, .json or .csv.")
     from armillary.flow.machine.memory import keep_pages
     from armillary.health_check import health as check
     from armillary.run import DEFAULT_MODEL, DEFAULT_TOKENS

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from armillary.cli.terminal.failures import friendly, say
-from armillary.cli.terminal.options import PATH, echo_json
+from armillary.cli.terminal.options import PATH, complete_models, echo_json
 
 if TYPE_CHECKING:
     from armillary.lab.study.queue import Spread
@@ -207,7 +207,7 @@ def show(folders: tuple[Path, ...], out: Path | None, survey: bool) -> None:
 
 
 @lab.command()
-@click.argument("model", default="builtin:gpt")
+@click.argument("model", default="builtin:gpt", shell_complete=complete_models)
 @click.option(
     "--text", metavar="PATH", help="Text that the model has not seen. [default: the run's held-out text, or the sample]"
 )
@@ -239,7 +239,7 @@ def exam(model: str, text: str | None, training: str | None, device: str | None,
 
 
 @lab.command()
-@click.argument("model", default="builtin:gpt")
+@click.argument("model", default="builtin:gpt", shell_complete=complete_models)
 @click.option("--out", type=PATH, default=Path("training.html"), show_default=True, metavar="FILE",
               help="An .html page, a .png or .svg picture, or the numbers as .csv.")  # fmt: skip
 @friendly

@@ -7,7 +7,7 @@ import click
 
 from armillary.cli.terminal.failures import friendly, say
 from armillary.cli.terminal.options import PATH, echo_table
-from armillary.errors import ArmillaryError
+from armillary.errors import ArmillaryError, ending
 
 
 @click.command()
@@ -30,7 +30,7 @@ def matrix(folders: tuple[Path, ...], out: Path | None, kind: Any) -> None:
     if out is not None and kind is not None:
         raise ArmillaryError("--out writes a file and --format prints; choose one.")
     if out is not None and out.suffix.lower() not in (".html", ".csv"):
-        raise ArmillaryError(f"{out} ends in {out.suffix or 'nothing'!r}; give a file that ends in .html or .csv.")
+        raise ArmillaryError(f"{out} {ending(out)}; give a file that ends in .html or .csv.")
     from armillary.results.compare import read_loosely
     from armillary.results.compare.matrix import Matrix
 

@@ -7,12 +7,12 @@ from typing import Any
 import click
 
 from armillary.cli.terminal.failures import friendly, say
-from armillary.cli.terminal.options import PATH, loading
-from armillary.errors import ArmillaryError
+from armillary.cli.terminal.options import PATH, complete_models, loading
+from armillary.errors import ArmillaryError, ending
 
 
 @click.command()
-@click.argument("model")
+@click.argument("model", shell_complete=complete_models)
 @click.option("--images", metavar="DIR", help="A folder of .png, .jpg or .npy files. [default: the built-in images]")
 @click.option("--number", type=int, default=6, show_default=True, metavar="N", help="How many images.")
 @click.option("--out", type=PATH, metavar="FILE", help="A page (.html) with the images.")
@@ -25,7 +25,7 @@ def patches(model: str, images: str | None, number: int, out: Path | None, **how
     armillary patches ./vit --images photos/ --out patches.html
     """
     if out is not None and out.suffix.lower() != ".html":
-        raise ArmillaryError(f"{out} ends in {out.suffix or 'nothing'!r}; give a file that ends in .html.")
+        raise ArmillaryError(f"{out} {ending(out)}; give a file that ends in .html.")
     if number < 1:
         raise ArmillaryError(f"--number {number} leaves nothing to draw; give at least 1.")
     from armillary import run

@@ -8,7 +8,7 @@ import click
 
 from armillary.cli.terminal.failures import friendly, say
 from armillary.cli.terminal.options import PATH, complete_claims, complete_models, echo_json, stored_survey
-from armillary.errors import ArmillaryError
+from armillary.errors import ArmillaryError, ending
 
 
 @click.command()
@@ -34,13 +34,15 @@ def report(folder: Path, out: Path | None) -> None:
 @click.option("--as", "kind", type=click.Choice(["svg", "pdf", "png"]), default="pdf", show_default=True,
               help="The format, if PLACE is a folder.")  # fmt: skip
 @click.option("--columns", type=click.Choice(["1", "2"]), default="2", show_default=True, help="Width in a paper.")
+@click.option("--panel", type=int, metavar="N", help="One panel of CLAIM alone: all of them can be taller than a page.")
 @friendly
-def figures(folder: Path, claim: str | None, out: Path, kind: str, columns: str) -> None:
+def figures(folder: Path, claim: str | None, out: Path, kind: str, columns: str, panel: int | None) -> None:
     """Write the figures of the survey stored in FOLDER for a paper: SVG, PDF or PNG, one or two columns wide.
 
     \b
     armillary figures survey/default --out figures/ --as svg
     armillary figures survey/default sphere.radius --out radius.pdf --columns 1
+    armillary figures survey/default words.travel --panel 2 --out next-word.pdf
 
     No browser is needed. PDF and PNG are drawn by matplotlib: pip install 'armillary[paper]'.
     """
@@ -48,8 +50,11 @@ def figures(folder: Path, claim: str | None, out: Path, kind: str, columns: str)
 
     stored = stored_survey(folder)
     if claim is None:
+        if panel is not None:
+            raise ArmillaryError("--panel is a panel of one claim's figure; give the CLAIM too.")
         written = save_figures(stored, out, kind, int(columns))
-        say(f"{out} contains {len(written)} figures")
+        wide = "; the ledger is two columns wide" if columns == "1" else ""
+        say(f"{out} contains {len(written)} figures{wide}")
         return
     try:
         finding = stored[claim]
@@ -57,7 +62,17 @@ def figures(folder: Path, claim: str | None, out: Path, kind: str, columns: str)
         raise ArmillaryError(str(error.args[0])) from None
     if out.suffix.lower() not in (".svg", ".pdf", ".png"):
         raise ArmillaryError(f"{out} does not end in .svg, .pdf or .png; give a file for one figure.")
-    say(str(save_finding(finding, out, int(columns))))
+    say(str(save_finding(finding if panel is None else _panel(finding, panel), out, int(columns))))
+
+
+def _panel(finding: Any, number: int) -> Any:
+    """The finding with one of its panels."""
+    from dataclasses import replace
+
+    if not 1 <= number <= len(finding.quantities):
+        names = ", ".join(f"{i} ({quantity.name})" for i, quantity in enumerate(finding.quantities, 1))
+        raise ArmillaryError(f"{finding.id} has no panel {number}; it has {names or 'none'}.")
+    return replace(finding, quantities=(finding.quantities[number - 1],), more_tables={})
 
 
 @click.command()
@@ -147,7 +162,7 @@ def _check(folders: list[Path | None], out: Path | None, asked: dict[str, Any]) 
 
         choose(asked["claims"])
     if out is not None and out.suffix.lower() in _PICTURES:
-        raise ArmillaryError(f"{out} ends in {out.suffix!r}; give a folder, or a file in {' '.join(_ENDINGS)}.")
+        raise ArmillaryError(f"{out} {ending(out)}; give a folder, or a file in {' '.join(_ENDINGS)}.")
     if out is not None:
         from armillary.results.store import check_writable
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from armillary.cli.terminal.failures import friendly
-from armillary.cli.terminal.options import PATH, load, loading
+from armillary.cli.terminal.options import PATH, complete_models, load, loading
 from armillary.errors import ArmillaryError
 
 # Most bytes of a text.
@@ -16,7 +16,7 @@ LONGEST = 1 << 24
 
 
 @click.command()
-@click.argument("model", required=False)
+@click.argument("model", required=False, shell_complete=complete_models)
 @click.argument("sentence", required=False)
 @click.option(
     "--projection", default="pca", show_default=True, metavar="P",

@@ -97,11 +97,18 @@ class HealthCallback(TrainerCallback):
             what = "the stream contains NaN or infinity: training has diverged; use a lower rate."
             warnings.warn(f"step {state.global_step}: {what}", RuntimeWarning, stacklevel=2)
             append_row(self.log, {"step": state.global_step, "status": "bad", "error": what})
-            control.should_training_stop |= self.stop
+            self._end(state, control)
             return
         state.log_history.append({**plain(health.scalars()), "epoch": state.epoch, "step": state.global_step})
-        if self.stop and health.status == "bad":
+        if health.status == "bad":
+            self._end(state, control)
+
+    def _end(self, state: Any, control: Any) -> None:
+        """Ends the training and says so, unless it ends anyway."""
+        if self.stop and not control.should_training_stop:
             control.should_training_stop = True
+            what = f"step {state.global_step}: the training ends here, as stop=True asks."
+            warnings.warn(what, RuntimeWarning, stacklevel=2)
 
     def _record(self, step: int, model: nn.Module) -> Health:
         health = self.check(model)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from armillary.errors import OutputError
+from armillary.errors import OutputError, ending
 from armillary.results.claim import Finding
 from armillary.results.compare import Comparison
 from armillary.results.disk.cells import as_text
@@ -74,7 +74,7 @@ def save_finding(finding: Finding, path: Path, columns: int = 2) -> Path:
 
 
 def save_figures(survey: Survey, folder: Path, kind: str, columns: int = 2) -> list[Path]:
-    """Every claim's figure as FOLDER/<claim id>.<kind>, and the ledger's."""
+    """Every claim's figure as FOLDER/<claim id>.<kind>, and the ledger's, which is two columns wide."""
     from armillary.views.figures.figure import figure, ledger_figure
 
     written = []
@@ -184,8 +184,7 @@ def save_figure(figure: Any, page: Callable[[], str], table: str, path: Path) ->
 
 def check_ending(path: Path, endings: Iterable[str]) -> None:
     if path.suffix.lower() not in endings:
-        ending = f"ends in {path.suffix!r}" if path.suffix else "has no ending"
-        raise OutputError(f"{path} {ending}; choose one of {' '.join(endings)}.")
+        raise OutputError(f"{path} {ending(path)}; choose one of {' '.join(endings)}.")
 
 
 def _save(path: Path, makers: Makers) -> Path:

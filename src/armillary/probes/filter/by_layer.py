@@ -47,10 +47,14 @@ def where(names: Sequence[str], holds: Answers) -> str:
 
     >>> where(["L0", "L1"], [True, False]), where(["L0", "L1"], [False, False])
     ('in L0, not in L1', 'in no layer')
+    >>> where(["L0", "L1"], [False, None]), where(["L0", "L1"], [True, None])
+    ('surely in no layer (unclear in L1)', 'in L0 (unclear in L1)')
     """
     if len(set(holds)) == 1 and None not in holds:
         return "in every layer" if holds[0] else "in no layer"
     lists = [[n for n, flag in zip(names, holds, strict=True) if flag is wanted] for wanted in (True, False, None)]
     yes, no, unclear = (name_sites(part, 8) for part in lists)
-    text = ", ".join(part for part in (f"in {yes}" if yes else "", f"not in {no}" if no else "") if part)
-    return f"{text} (unclear in {unclear})".strip() if unclear else text
+    if not yes:
+        return f"surely in no layer (unclear in {unclear})"
+    text = f"in {yes}, not in {no}" if no else f"in {yes}"
+    return f"{text} (unclear in {unclear})" if unclear else text

@@ -25,6 +25,8 @@ HALF, ROOM = 65504.0, 8.0
 # Beyond the usual range by this factor, a value that has no limit of its own is looked at.
 BEYOND = 4.0
 UNIFORM, COLLAPSED = 0.98, 0.02
+# Streams whose mean cosine is at least this share of the largest are asked for rogue dimensions.
+CONE = 0.5
 
 
 @dataclass(frozen=True)
@@ -156,7 +158,13 @@ def _cone(v: Vitals) -> tuple[float, str]:
 
 
 def _rogue(v: Vitals) -> tuple[float, str]:
-    at = _largest(v.cones.cosine[0])
+    """The largest share where tokens share a direction at all: in the one stream with the largest cosine it would jump
+    when two models, nearly the same, have that in different layers."""
+    cosine = v.cones.cosine[0]
+    widest = _largest(cosine)
+    if widest is None:
+        return float("nan"), ""
+    at = _largest(np.where(cosine >= CONE * cosine[widest], v.cones.rogue[0], np.nan))
     if at is None:
         return float("nan"), ""
     return float(v.cones.rogue[0, at]), f"dimensions {', '.join(map(str, v.cones.dimensions[at]))} at {v.states[at]}"
@@ -199,6 +207,11 @@ def _silent_heads(v: Vitals) -> tuple[float, str]:
     return float(flags.mean()), name_heads(flags, 3)
 
 
+def _mute(v: Vitals) -> tuple[float, str]:
+    places = [f"L{layer} unit {unit}" for layer, flags in enumerate(v.mute) for unit in np.flatnonzero(flags)]
+    return len(places) / max(1, sum(map(len, v.mute))), name_sites(places, 3)
+
+
 def _units(name: str) -> Callable[[Vitals], tuple[float, str]]:
     def answer(v: Vitals) -> tuple[float, str]:
         flags = np.stack([getattr(units, name) for units in v.units])
@@ -218,7 +231,15 @@ def _flat(v: Vitals) -> tuple[float, str]:
 
 def _tokens(v: Vitals, flags: Sequence[bool]) -> str:
     ids = np.flatnonzero(flags).tolist()
-    return name_sites([f"token {i}" for i in ids], 3)
+    # A long list is named by its first three alone.
+    return name_sites([f"token {i}{_written(v, i) if n < 3 else ''}" for n, i in enumerate(ids)], 3)
+
+
+def _written(v: Vitals, token: int) -> str:
+    """A token's text behind its id; nothing for rows beyond the tokenizer's own."""
+    text = v.anatomy.tokenizer.decode([token]) if v.anatomy.tokenizer is not None else ""
+    # A part of a letter is no text.
+    return f" {text!r}" if text.strip() and text.isprintable() and "\ufffd" not in text else ""
 
 
 def _short(v: Vitals) -> tuple[float, str]:
@@ -251,7 +272,7 @@ LARGEST = Check(
 CHECKS: tuple[Check, ...] = (
     # A twentieth of a nat per token, as for an edit that costs something, is about 0.005 of ln(vocabulary).
     Check("loss.text", "loss on the text, over a blind guess", _loss,
-          "Check the tokenizer and the text; a value near 1 is no better than guessing.",
+          "1 is what guessing costs: check the tokenizer and the text, or whether training has diverged.",
           look=0.75, bad=1.0, change=0.005),
     Check("loss.copy", "loss of a repetition, over the first", _copy,
           "The model does not copy from its context; expected early in training, or without induction heads.",
@@ -262,7 +283,8 @@ CHECKS: tuple[Check, ...] = (
           "Tokens differ along hardly any direction (collapse); look at the rate, and at norms and skips.",
           look=4.0, bad=2.0, low=True, unit="axes"),
     Check("stream.cone", "mean cosine of two tokens, largest", _cone,
-          "All tokens point the same way; standardise before comparing vectors by cosine.", look=0.90, bad=0.99),
+          "All tokens point the same way (above 0.99: collapse); standardise before comparing by cosine.",
+          look=0.90, bad=0.99),
     Check("stream.rogue", "cosine due to three dimensions", _rogue,
           "Leave these dimensions out, or standardise, before comparing vectors.", look=0.95, share=True),
     Check("stream.massive", "largest coordinate over the median", _massive,
@@ -282,6 +304,8 @@ CHECKS: tuple[Check, ...] = (
           look=0.0, bad=0.10, share=True),
     Check("units.dead", "units that never fire", _units("silent"),
           "Dead on this text; try more text, then prune them, or lower the rate.", look=0.0, bad=0.50, share=True),
+    Check("units.mute", "units that write nothing", _mute,
+          "Their rows of W_out are zero: prune them, or look at what zeroed them.", look=0.0, bad=0.50, share=True),
     Check("units.always", "units that are always on", _units("always"),
           "These units are a bias; they cost time and choose nothing.", look=0.10, bad=0.50, share=True),
     Check("units.double", "units that duplicate another", _units("double"),

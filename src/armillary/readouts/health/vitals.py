@@ -79,6 +79,8 @@ class Vitals:
     """[layer, head]: mean length of a head's write, over that of the layer's median head."""
     hidden: tuple[HiddenLayer, ...]
     units: tuple[Units, ...]
+    mute: tuple[Flags, ...]
+    """Per layer [m]: units whose row of W_out is shorter than 1 % of the layer's median row that is not zero."""
     logits: float
     """The largest |logit|; NaN without a language-model head."""
 
@@ -134,7 +136,7 @@ def measure(
     writes = _head_writes(bench)
     tell("units")
     hidden = tuple(hidden_pass(bench, (), True))
-    pairs = zip(hidden, anatomy.blocks, strict=True)
+    forwards = [block.feed_forward for block in anatomy.blocks]
     return Vitals(
         anatomy,
         corpus,
@@ -149,9 +151,16 @@ def measure(
         patterns,
         writes,
         hidden,
-        tuple(find_units(layer, block.feed_forward, seed) for layer, block in pairs),
+        tuple(find_units(layer, ffn, seed) for layer, ffn in zip(hidden, forwards, strict=True)),
+        tuple(_mute(ffn.W_out) for ffn in forwards),
         _largest_logit(bench),
     )
+
+
+def _mute(w_out: Tensor) -> Flags:
+    length = w_out.detach().float().norm(dim=1)
+    written = length[length > 0]
+    return np.asarray((length <= SILENT * (written.median() if len(written) else 0)).cpu().numpy())
 
 
 def _dimensions(streams: Streams, corpus: Corpus) -> Floats:

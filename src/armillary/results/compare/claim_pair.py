@@ -76,6 +76,11 @@ class Change:
         return all(side.low == side.value == side.high for side in (self.a, self.b))
 
     @property
+    def is_rounding(self) -> bool:
+        """Do the numbers count as the same without agreeing to six digits?"""
+        return self.outcome == "the same" and not math.isclose(self.a.value, self.b.value, rel_tol=DIGITS)
+
+    @property
     def chance(self) -> float:
         """How often the rule calls equal numbers different in independent surveys; 0 without intervals.
 

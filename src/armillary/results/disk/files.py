@@ -145,6 +145,12 @@ def check_writable(folder: Path) -> Path:
     return Path(folder)
 
 
+def can_be_written(folder: Path) -> None:
+    """The same for a folder that is made later: a run that fails leaves none behind."""
+    with not_left_empty(folder):
+        check_writable(folder)
+
+
 @contextmanager
 def not_left_empty(folder: Path | None) -> Iterator[None]:
     """Folders that are made for a result on the way are not left behind where nothing was written."""

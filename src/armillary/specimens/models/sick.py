@@ -22,6 +22,10 @@ def _double_unit(model: Any) -> None:
     block.c_proj.weight[TWIN] = block.c_proj.weight[UNIT]
 
 
+def _mute_units(model: Any) -> None:
+    model.transformer.h[LAYER].mlp.c_proj.weight[:UNIT] = 0
+
+
 def _silent_head(model: Any) -> None:
     k = model.config.n_embd // model.config.n_head
     model.transformer.h[LAYER].attn.c_proj.weight[HEAD * k : (HEAD + 1) * k] = 0
@@ -91,6 +95,7 @@ def _blind_norm(model: Any) -> None:
 INJURIES: Mapping[str, Callable[[Any], None]] = {
     "a dead unit": _dead_unit,
     "a duplicated unit": _double_unit,
+    "units that write nothing": _mute_units,
     "a silent head": _silent_head,
     "uniform heads": _uniform_heads,
     "a uniform head": _uniform_head,

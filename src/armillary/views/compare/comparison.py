@@ -34,8 +34,9 @@ SIGNS: dict[Outcome, str] = {
 
 _KEY = (
     "≠ the 95 % intervals do not overlap (nor do those of 0.6 % of equal numbers, of up to 10 % in dependent surveys); "
-    "≈ they overlap; △ unequal, without intervals; = the same to six digits."
+    "≈ they overlap; △ unequal, without intervals; = the same to six digits"
 )
+_ROUNDING = ", or different by rounding alone"
 
 
 def save_all(comparison: Comparison, folder: Path) -> Path:
@@ -115,7 +116,7 @@ def print_comparison(comparison: Comparison, console: Console, folder: Path | No
             lines += [Text(), Text(chapter_title(chapter), "bold")]
         lines += [_line(pair, room, width), *_few_lines(show_text(reading(pair)), width)]
     foot = [f"No difference found in {', '.join(quiet)}; --full prints them."] if quiet else []
-    foot += [summary(comparison), *(f"Note: {note}." for note in comparison.notes), _KEY]
+    foot += [summary(comparison), *(f"Note: {note}." for note in comparison.notes), _key(comparison)]
     foot += [f"Files: {folder}"] if folder else []
     lines += [Text(), *paragraphs(map(show_text, foot), width)]
     print_lines(lines, console)
@@ -160,9 +161,17 @@ def numbers(pair: Pair) -> str:
     a, b = (interval_of(f.statistic) for f in (pair.a, pair.b))
     if pair.change is None:
         return f"{a} and {b}: not the same statistic"
-    if pair.outcome == "the same":
-        return f"{b} in both"
-    return f"{a} → {b}"
+    return f"{b} in both" if _shown_alike(pair) else f"{a} → {b}"
+
+
+def _key(comparison: Comparison) -> str:
+    rounding = any(pair.change is not None and pair.change.is_rounding for pair in comparison.pairs)
+    return f"{_KEY}{_ROUNDING if rounding else ''}."
+
+
+def _shown_alike(pair: Pair) -> bool:
+    """Is it the same number, and printed as the same? What differs by rounding may be printed as two."""
+    return pair.outcome == "the same" and len({number(f.statistic.value) for f in (pair.a, pair.b)}) == 1
 
 
 def difference(pair: Pair) -> str:
@@ -179,7 +188,7 @@ def difference(pair: Pair) -> str:
         case "unequal":
             return f"unequal by {gap_text}, without an interval"
         case "the same":
-            return "the same number"
+            return "different by rounding alone" if pair.change.is_rounding else "the same number"
         case _:
             return "one number is missing"
 
@@ -189,13 +198,14 @@ def headline(pair: Pair) -> str:
     verdicts = f"; {pair.a.verdict} → {pair.b.verdict}" if pair.is_verdict_changed else ""
     if pair.change is None:
         return f"{pair.id}: the two surveys measured different things{verdicts}"
-    if pair.outcome == "the same":
-        return f"{pair.b.statistic.name}: {number(pair.b.statistic.value)} in both{verdicts}"
-    return f"{pair.b.statistic.name}: {step(pair)}, {difference(pair)}{verdicts}"
+    change = "" if _shown_alike(pair) else f", {difference(pair)}"
+    return f"{pair.b.statistic.name}: {step(pair)}{change}{verdicts}"
 
 
 def step(pair: Pair) -> str:
-    """'0.945 → 0.842'."""
+    """'0.945 → 0.842', or '0.945 in both'."""
+    if _shown_alike(pair):
+        return f"{number(pair.b.statistic.value)} in both"
     return " → ".join(number(finding.statistic.value) for finding in (pair.a, pair.b))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from armillary.results.claim import VERDICTS
 from armillary.results.compare import RULE, Comparison, Pair, Tally
-from armillary.results.numbers import count, interval, interval_of, number
+from armillary.results.numbers import count, interval, interval_of
 from armillary.results.quantity import Quantity
 from armillary.results.store import file_name, table_csv
 from armillary.results.survey import Survey
@@ -95,13 +95,12 @@ def _overview(comparison: Comparison, parts: list[ClaimData]) -> str:
 def _row(pair: Pair, names: tuple[str, str]) -> LedgerRow:
     gap = math.nan if pair.change is None else pair.change.difference.value
     unit = f" {e(pair.b.statistic.unit)}" if pair.b.statistic.unit else ""
-    moved = f"{number(pair.b.statistic.value)} in both" if pair.outcome == "the same" else step(pair)
     first = [*verdict_change(pair)] or [number_change(pair)]
     changes = [*verdict_change(pair), *row_changes(pair), *pair.notes] or first
     cells = (
         verdicts_html(pair),
         f"<b>{link(pair.id)}</b><br><span class='soft'>{e(pair.claim.statement)}</span>",
-        f"<b class='value'>{moved}</b>{unit}<br><span class='soft'>{e(pair.b.statistic.name)}</span>",
+        f"<b class='value'>{step(pair)}</b>{unit}<br><span class='soft'>{e(pair.b.statistic.name)}</span>",
         strip_html(against(pair, names[0]), keys=False)
         + f"<span class='soft'>{SIGNS[pair.outcome]} {_briefly(pair)}</span>",
         expandable(f"{'; '.join(first)}.", f"{'; '.join(changes)}."),

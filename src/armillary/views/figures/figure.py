@@ -32,6 +32,8 @@ _ROW, _NARROW_ROW = 46, 130
 _NOTE_LINE = 15
 # Characters of a panel's meaning side by side.
 _WIDE, _NARROW = 100, 44
+# Characters of a number, its interval and its unit side by side.
+_VALUE = 31
 _TAG = re.compile(r"<[^>]*>")
 
 
@@ -267,9 +269,9 @@ def _row_notes(finding: Finding, level: float, narrow: bool) -> list[dict[str, A
     mark = f'<span style="color:{COLOURS[finding.verdict]}">{MARKS[finding.verdict]}</span>'
     statistic = finding.statistic
     value = interval_of(statistic)
-    unit = f" {in_html(show_text(statistic.unit, 16))}" if statistic.unit else ""
-    name = f"{mark}  <b>{in_html(finding.id)}</b>  {finding.verdict}"
     words, beside = _row_words(finding, narrow)
+    unit = "" if not statistic.unit or _unit_below(finding) else f" {in_html(show_text(statistic.unit, 16))}"
+    name = f"{mark}  <b>{in_html(finding.id)}</b>  {finding.verdict}"
     if narrow:
         lines = ((name, 46 + _NOTE_LINE * (len(words) - 1), LIGHT.ink, 13),
                  ("<br>".join(words), 28 + _NOTE_LINE * (len(words) - 1) / 2, LIGHT.soft, 11),
@@ -288,11 +290,17 @@ def _row_notes(finding: Finding, level: float, narrow: bool) -> list[dict[str, A
 def _row_words(finding: Finding, narrow: bool) -> tuple[list[str], list[str]]:
     """What is measured and what it is compared with, in lines that fit beside the strip."""
     more = f" (and {len(finding.controls) - 1} more)" if len(finding.controls) > 1 else ""
-    first = [f"against {show_text(c.name)}: {number(c.value)}{more}" for c in finding.controls[:1]]
-    texts = (show_text(finding.statistic.name), *(first or ["no control"]))
-    wide = (_NARROW, _NARROW) if narrow else (48, 42)
+    first = [f"control, {show_text(c.name)}: {number(c.value)}{more}" for c in finding.controls[:1]]
+    unit = f"{show_text(finding.statistic.unit, 16)}; " if _unit_below(finding) else ""
+    texts = (show_text(finding.statistic.name), *(unit + text for text in first or ["no control"]))
+    wide = (_NARROW, _NARROW) if narrow else (46, 40)
     name, beside = ([in_html(line) for line in wrap(text, size)] for text, size in zip(texts, wide, strict=True))
     return name, beside
+
+
+def _unit_below(finding: Finding) -> bool:
+    """Does the unit stand in the line below? A long one beside a long interval would leave the figure."""
+    return len(f"{interval_of(finding.statistic)} {show_text(finding.statistic.unit, 16)}") > _VALUE
 
 
 def _at(text: str, level: float, side: str, colour: str, size: int, yshift: float) -> dict[str, Any]:

@@ -25,7 +25,7 @@ GAPPED = 60
 """Most rows or columns of a map that have gaps between them."""
 _LABEL_WIDTH = 20
 # Letters of a colour bar's title per line.
-_BAR_TITLE = 13
+_BAR_TITLE = 10
 # Several controls differ by the shape of their marks; each label begins with it.
 _SHAPES = (("diamond-open", "◇ "), ("square-open", "□ "), ("triangle-up-open", "△ "), ("circle-open", "○ "))
 # More marks than this would hide their line; a long one has a mark at every eighth of it.

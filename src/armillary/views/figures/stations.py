@@ -114,7 +114,8 @@ def _hover(quantity: Quantity) -> list[str]:
 
 def _across(layers: tuple[str, ...], kinds: tuple[str, ...], stations: list[str], at: Floats) -> dict[str, Any]:
     """Every station by its first letter, kinds and layers below; layers alone where there is no room."""
-    axis: dict[str, Any] = {"range": [-0.5, len(layers) - 0.5], "tickangle": 0, "ticks": "", "title": {"text": ""}}
+    # On a narrow page a mark is wider than the gap between it and the next sublayer.
+    axis: dict[str, Any] = {"range": [-0.7, len(layers) - 0.3], "tickangle": 0, "ticks": "", "title": {"text": ""}}
     spans = {layer: [i for i, other in enumerate(layers) if other == layer] for layer in dict.fromkeys(layers)}
     middle = {in_html(layer): float(np.mean(rows)) for layer, rows in spans.items()}
     if len(layers) > NAMED:

@@ -8,8 +8,9 @@ from rich.console import Console
 from rich.text import Text
 
 from armillary.errors import OutputError
+from armillary.results.disk.files import can_be_written
 from armillary.results.sheets.trajectory import Trajectory
-from armillary.results.store import check_writable, json_text
+from armillary.results.store import json_text
 from armillary.views.figures.paint import MISSING
 from armillary.views.save import check_ending
 from armillary.views.text.quoting import show_text
@@ -27,7 +28,7 @@ def check_out(path: Path) -> None:
     kind = path.suffix.lower().removeprefix(".")
     if kind in ("png", "pdf") and find_spec("matplotlib") is None:
         raise OutputError(MISSING.format(kind=kind))
-    check_writable(path.parent)
+    can_be_written(path.parent)
 
 
 def trajectory_json(trajectory: Trajectory) -> str:

@@ -53,7 +53,8 @@ def against_length(model: Separations, untrained: Interval, twins: int, last: st
     statistic = Statistic(f"AUC(cosine) − AUC(|Δ length|) at {last}", *difference)
     reading = f"In {say(model.cosine[0], '.0%')} of cases the angle tells a pair of tokens with the same next token "
     reading += f"from a pair without, length alone in {say(model.length[0], '.0%')} (chance: 50%). In an untrained "
-    reading += f"model the angle is right in {say(100 * untrained[0], '.1f')} of 100 cases more than length."
+    fewer = "fewer" if untrained[0] < 0 else "more"
+    reading += f"model the angle is right in {say(100 * abs(untrained[0]), '.1f')} of 100 cases {fewer} than length."
     larger = above(difference, T.direction_margin), surely_beats(difference, untrained, twins)
     verdict: Verdict = "supported"
     if False in larger:

@@ -92,7 +92,7 @@ def _depth(measures: "ContextMeasures") -> Part:
     why: Why | None = None
     if np.isnan(falls[0]) or half is None or most is None:
         verdict, why = "undecided", Why.UNDEFINED if np.isnan(falls[0]) else missing_interval(*falls)
-    reading = f"{say(falls[0], '.0%')} of the own share's movement over the depth is downward."
+    reading = f"Falls make up {say(falls[0], '.0%')} of the own share's changes with depth."
     return Part("more with depth", verdict, reading, Statistic(FALLS, *falls), asserted=False, why=why)
 
 
