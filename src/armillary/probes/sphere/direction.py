@@ -59,7 +59,8 @@ class Direction:
             "whose scale the final norm removes"
         ),
         rule=(
-            "Three parts; the weakest decides. 'Above' and 'below' refer to the whole interval.\n"
+            "Three parts; the weakest decides. Every comparison uses the whole interval, unless it is said to use "
+            "values.\n"
             "Part 1, the angle separates better than length.\n"
             f"Supported if the difference is above {T.direction_margin} and above that of untrained twins, and "
             f"AUC(cosine) is above {T.direction_auc}.\n"
@@ -70,7 +71,8 @@ class Direction:
             "Part 2, distance separates no better than the angle.\n"
             f"Supported if AUC(cosine) is at most {T.direction_margin} below AUC(distance).\n"
             "Refuted if it is further below.\n"
-            f"Undecided if neither AUC(cosine) nor AUC(distance) reaches {T.direction_auc}: then neither separates.\n"
+            f"Undecided if the values of AUC(cosine) and AUC(distance) are both below {T.direction_auc}: then neither "
+            "separates.\n"
             "Part 3, a change of length costs less than an equal change of direction.\n"
             f"Supported if both scalings cost at most {T.length_share} of what their turns cost.\n"
             "Refuted if both cost at least as much as their turns.\n"

@@ -68,8 +68,8 @@ class Ellipsoid:
         rule=(
             f"Two parts; the weaker decides. A norm is warped if its ratio is at least {T.warp_ratio}, and round if it "
             f"is at most {T.warp_none}. It is displaced if its displacement is at least {T.displacement}. A norm whose "
-            "ratio does not exceed that of untrained twins counts as round; one whose displacement does not exceed "
-            "theirs counts as not displaced.\n"
+            "ratio does not exceed that of untrained twins (the upper end of their interval) counts as round; one "
+            "whose displacement does not exceed theirs counts as not displaced.\n"
             "Part 1, γ warps.\n"
             f"Supported if at least {T.sites_most:.0%} of norms are warped.\n"
             f"Refuted if at most {T.sites_few:.0%} of norms are not round.\n"

@@ -73,7 +73,7 @@ class Isotropy:
             "of different documents, so that few tokens do not look like few axes.\n"
             "The statistic is the share of sublayers in which y is more isotropic than x, and the write less "
             "isotropic than y. Both changes must exceed those of untrained models at that sublayer, with the whole "
-            "interval. The upper end of the statistic also counts the sublayers whose intervals leave this open.\n"
+            "interval. The upper end of its interval also counts the sublayers whose intervals leave this open.\n"
             "In a post-norm model, which the source leaves out, the norm that a sublayer reads is the one that ended "
             "the previous sublayer. Mean cosine and the share of the strongest axis are in the table.\n"
             "The source makes the same claim about the maps themselves. A map f treats all directions alike if "

@@ -217,7 +217,7 @@ def _headline(enough: bool, counts: Floats, predicted: Floats) -> str:
     names = {0.0: "No eigenvalue vanishes", 1.0: "One eigenvalue vanishes", 2.0: "Two eigenvalues vanish"}
     vanish = names.get(value, f"{value:g} eigenvalues vanish")
     two = int((counts == CLAIMED).sum())
-    return f"{vanish} at the median site (two at {two} of {len(counts)}): claimed: 2, linear algebra: {algebra:.0f}"
+    return f"{vanish} at the median site (two at {two} of {len(counts)}); claimed: 2, linear algebra: {algebra:.0f}"
 
 
 def _quantities(evidence: Evidence, by_site: list[Spectrum], ends: Floats, predicted: Floats) -> tuple[Quantity, ...]:

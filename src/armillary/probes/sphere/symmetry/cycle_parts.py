@@ -192,11 +192,12 @@ def norm_part(evidence: Evidence) -> Part:
     """By definition: what is left is float64's rounding."""
     name = "the bare norm treats all directions alike"
     bare, affine = norm_error(evidence, BARE), norm_error(evidence, AFFINE)
-    reading = f"Rotating the bare norm's input rotates its output, with an error of {say(bare[0], '.1g')}: rounding, "
-    reading += f"as follows from the definition. With gain and shift the error is {say(affine[0], '.2f')}"
-    reading += ": these do not treat all axes alike." if affine[0] > 0.01 else "."
     rounding = T.roundings * float(np.finfo(np.float64).eps)
     verdict: Verdict = "supported" if bare[0] <= rounding else "refuted"
+    exact = "rounding, as follows from the definition" if bare[0] <= rounding else "more than rounding"
+    reading = f"Rotating the bare norm's input rotates its output, with an error of {say(bare[0], '.1g')}: {exact}. "
+    reading += f"With gain and shift the error is {say(affine[0], '.2f')}"
+    reading += ": these do not treat all axes alike." if affine[0] > 0.01 else "."
     if np.isnan(bare[0]):
         return Part(name, "undecided", reading, why=Why.UNDEFINED)
     return Part(name, verdict, reading, Statistic("error under a rotation, bare norm, median site", *bare))
