@@ -257,8 +257,8 @@ def _relation(paired: PairedSides, related: Flags, mean: Compared, share: Interv
     names = f" ({name_heads(heads)})" if 0 < heads.sum() < heads.size else ""
     reading = (
         f"Averaged over relations, tokens on both sides of a vector are more related than with re-paired vectors by "
-        f"{cosine(mean.model)}; in an untrained model, by {cosine(mean.untrained)}. It is {each}. Heads with related "
-        f"sides: {heads.sum()} of {heads.size}{names}, {percent(share)}."
+        f"{cosine(mean.model)}; in an untrained model, by {cosine(mean.untrained)}. Separately: {each}. Heads with "
+        f"related sides: {heads.sum()} of {heads.size}{names}, {percent(share)}."
     )
     return Part("both sides are related", verdict, reading, Statistic(RELATED, *mean.model), asserted=False, why=why)
 

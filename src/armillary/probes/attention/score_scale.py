@@ -206,7 +206,7 @@ def _without_norm(scales: StreamScales) -> Part:
     same = [layer for layer, low in zip(scales.layers, distances[:, 1], strict=True) if not low > np.log(T.scale_norm)]
     near_one = f"; it is near 1 anyway in {name_sites(same)}" if same and verdict != "refuted" else ""
     low, high = scales.range(scales.bare)
-    reading = f"Without the norm it would be {low} to {high}, the squared mean square of the stream{near_one}"
+    reading = f"Without the norm Var(q·k)/k would be {low} to {high}, the squared mean square of the stream{near_one}"
     return Part("without the norm it follows the stream's length", verdict, reading, why=why)
 
 

@@ -64,7 +64,7 @@ class Direction:
             "Part 1, the angle separates better than length.\n"
             f"Supported if the difference is above {T.direction_margin} and above that of untrained twins, and "
             f"AUC(cosine) is above {T.direction_auc}.\n"
-            "Qualified if only AUC(cosine) is too low.\n"
+            f"Qualified if the difference is, but AUC(cosine) is below {T.direction_auc}.\n"
             f"Refuted if the difference is below {T.direction_margin}, or below that of untrained twins. (The upper "
             "end of the twins' interval is itself uncertain: to refute, the difference must be below the lower bound "
             "of that end.)\n"

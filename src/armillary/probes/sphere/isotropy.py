@@ -268,7 +268,7 @@ def _gained(bare: StationChange, raised: StationChange) -> str:
 def headline(raised: StationChange, bare: StationChange, lowered: StationChange) -> str:
     """Each step may be common where both together are rare: the number of sublayers that do both comes first."""
     up, alone, down = (change.sure_and_possible[0] for change in (raised, bare, lowered))
-    beyond = " beyond untrained models" if raised.twins else ""
+    beyond = ", beyond untrained models" if raised.twins else ""
     return (
         f"At {(up & down).sum()} of {len(up)} sublayers the norm with its gain makes the cloud of tokens more "
         f"isotropic and the sublayer less so{beyond} (the norm at {up.sum()}, its projection alone at {alone.sum()}, "

@@ -190,7 +190,7 @@ def _reading(names: list[str], scores: list["Fidelity"], chance: float, verdict:
         "undecided": "More text would decide.",
     }
     others = "; ".join(
-        f"{name}: {say(score.correlation, '.2f')}, and {say(score.stability, '.2f')} between two seeds"
+        f"{name}: {say(score.correlation, '.2f')} ({say(score.stability, '.2f')} between two seeds)"
         for name, score in zip(names[1:], scores[1:], strict=True)
     )
     return (

@@ -37,7 +37,7 @@ def bare_part(evidence: Evidence) -> Part:
     where = f" (not in {name_heads(~holds)})" if verdict == "qualified" else ""
     reading = (
         f"Without its visible part a query attends to all keys equally in {holds.sum()} of {holds.size} heads{where}; "
-        f"in the median head it has {say(median[0], '.2f')} of the largest entropy. Only biases still choose keys"
+        f"in the median head it has {say(median[0], '.2f')} of the largest entropy, and the rest is due to biases"
     )
     statistic = Statistic("entropy of a query without its visible part, median head", *median)
     return Part("a query without its visible part attends equally", verdict, reading, statistic, why=why)
@@ -109,7 +109,7 @@ def write_part(evidence: Evidence) -> Part:
     part = existence(
         "heads write nothing for some tokens",
         "share of tokens for which a head writes less than 1 % of its median",
-        "(token, head) pairs have a write below 1 % of the head's median",
+        "(token, head) pairs have a write below 1% of the head's median",
         share(MODEL),
         evidence.over_twins(share),
         len(evidence.twins),

@@ -53,7 +53,7 @@ def against_length(model: Separations, untrained: Interval, twins: int, last: st
     statistic = Statistic(f"AUC(cosine) − AUC(|Δ length|) at {last}", *difference)
     reading = f"In {say(model.cosine[0], '.0%')} of cases the angle ranks a pair with the same next token above "
     reading += f"another pair; length alone does in {say(model.length[0], '.0%')} (chance: 50%). In an untrained "
-    reading += f"model the angle leads length by {say(100 * untrained[0], '.1f')} percentage points."
+    reading += f"model the angle's lead over length is {say(100 * untrained[0], '.1f')} percentage points."
     larger = above(difference, T.direction_margin), surely_beats(difference, untrained, twins)
     verdict: Verdict = "supported"
     if False in larger:
@@ -70,7 +70,7 @@ def against_distance(model: Separations, last: str) -> Part:
     """Distance, which contains length, separates no better than the angle."""
     name = "distance separates no better than the angle"
     statistic = Statistic(f"AUC(cosine) − AUC(Euclidean distance) at {last}", *model.beyond_distance)
-    reading = f"Euclidean distance, which depends on both, does in {say(model.euclidean[0], '.0%')}."
+    reading = f"Euclidean distance, which depends on both, ranks it above in {say(model.euclidean[0], '.0%')} of cases."
     if model.beyond_distance[2] < -MORE:
         reading += " That is more than the angle, so length adds something."
     if not np.nanmax([model.cosine[0], model.euclidean[0], 0.0]) >= T.direction_auc:

@@ -22,7 +22,9 @@ def swap_part(swaps: "Swaps | None", anatomy: "Anatomy") -> Part:
         missing = "one layer alone has no neighbour" if anatomy.layers < 2 else "this model predicts no next token"
         return Part(name, "undecided", f"An exchange has no cost here: {missing}.", why=Why.NOT_APPLICABLE)
     statistic = Statistic("cost of exchanging γ and β, median pair", *swaps.median("swap"), UNIT)
-    reading = f"Exchanging γ and β costs {_costs(swaps, swaps.neighbours)} nats per token; permuting their axes costs "
+    reading = (
+        f"In nats per token, exchanging γ and β costs {_costs(swaps, swaps.neighbours)}; permuting their axes costs "
+    )
     reading += f"{say(swaps.median('permute')[0], '.2g')} at the median pair."
     for text in dict.fromkeys(STATES.values()):
         pairs = [pair.name for pair in swaps.neighbours if STATES[state_of(swaps, pair)] == text]

@@ -44,9 +44,9 @@ def more_than_distances(more: Interval, near: Sequence[Neighbours], random: Floa
     side = above(more, T.contrast_more)
     distance = median_defined(contrast(site.contrast.sum(0))[DISTANCE] for site in near)
     reading = (
-        f"By distance before the norm it is {say(distance, '.0%')} nearer; among Gaussian vectors, "
-        f"{say(random[DISTANCE, 0], '.0%')}. Relative to chance, angles have {say(more[0], '.2f')} times the contrast "
-        "of distances."
+        f"By distance before the norm, the nearest token is {say(distance, '.0%')} nearer than the average one; among "
+        f"Gaussian vectors, {say(random[DISTANCE, 0], '.0%')}. Relative to chance, angles have {say(more[0], '.2f')} "
+        "times the contrast of distances."
     )
     if side is False:
         reading += " So angles are not clearly more informative."

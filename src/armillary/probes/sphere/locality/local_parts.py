@@ -70,8 +70,8 @@ def own_part(evidence: Evidence, balls: dict[str, SiteBalls]) -> Part:
     ends = [median_defined(site_ball.own_alpha[end] for site_ball in balls.values()) for end in (0, 1)]
     angles = f"{say(ends[0], '.0f')}° to {say(ends[1], '.0f')}°"
     slopes = [site_ball.own_slope for site_ball in balls.values() if not np.isnan(site_ball.own_slope)]
-    reading = f"Among tokens' own neighbours, {angles} apart, it is α^{say(interval[0], '.2g')} at the median site "
-    reading += f"(exponents {say(min(slopes, default=np.nan), '.2g')} to "
+    reading = f"Among tokens' own neighbours, {angles} apart, this variation goes like α^{say(interval[0], '.2g')} at "
+    reading += f"the median site (exponents {say(min(slopes, default=np.nan), '.2g')} to "
     reading += f"{say(max(slopes, default=np.nan), '.2g')} over sites)."
     if not measured:
         return Part(name, "undecided", "", asserted=False, why=Why.TOO_LITTLE_TEXT)

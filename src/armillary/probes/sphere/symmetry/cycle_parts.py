@@ -218,8 +218,9 @@ def maps_part(evidence: Evidence, errors: "Mapping[str, RotationErrors]") -> Par
     model = sublayer_error(evidence, errors[MODEL])
     gaussian = evidence.over_twins(lambda arm: sublayer_error(evidence, errors[arm]))
     side = above(model, T.rotation_unlike)
-    reading = f"For attention and the feed-forward it is {say(model[0], '.2f')} (median sublayer; √2 for an unrelated "
-    reading += f"result); with Gaussian weights it is {say(gaussian[0], '.2f')}, so this is not learned."
+    reading = f"For attention and the feed-forward the error under a rotation is {say(model[0], '.2f')} (median "
+    reading += f"sublayer; √2 for an unrelated result); with Gaussian weights it is {say(gaussian[0], '.2f')}, so this "
+    reading += "is not learned."
     statistic = Statistic("error under a rotation, median sublayer", *model)
     if np.isnan(model[0]):
         return Part(name, "undecided", "Attention and the feed-forward write nothing.", statistic, why=Why.UNDEFINED)

@@ -43,9 +43,9 @@ def _differ(measures: "ContextMeasures") -> Part:
 
 
 def attention_limit(measures: "ContextMeasures", part: Part) -> tuple[Limit, ...]:
-    """What attention takes of a word's own share decides as well."""
+    """What attention removes from a word's own share decides as well."""
     lost = measures.own_lost()
-    measured = Statistic("what attention takes of a word's own share", *lost)
+    measured = Statistic("what attention removes from a word's own share", *lost)
     limit = Limit(T.context_off, "above", "attention mixes contexts", part=part.name, measured=measured)
     return (limit,) if np.isfinite(lost[0]) else ()
 
