@@ -47,7 +47,8 @@ class Geodesic:
             f"Supported if at least {T.sites_most:.0%} of heads do.\n"
             f"Refuted if at most {T.sites_few:.0%} do.\n"
             "Qualified otherwise; the reading names the heads that do.\n"
-            f"Undecided if heads whose interval spans {T.geodesic_rho} could change the verdict."
+            f"Undecided if heads whose interval spans {T.geodesic_rho} could change the verdict, or if intervals are "
+            "missing."
         ),
         kind="behaviour",
         changes=(

@@ -72,7 +72,7 @@ class KeyLookup:
             "Part 2, ours: early layers are clearer than the last third.\n"
             f"Supported if the difference is above {T.lookup_clear}.\n"
             f"Qualified if the difference is between 0 and {T.lookup_clear}.\n"
-            f"Refuted if it is below {T.lookup_clear} and not above 0.\n"
+            f"Refuted if it is below {T.lookup_clear} and its interval is not wholly above 0.\n"
             "Part 3, ours: layer 0 has no clear pattern. (The source calls it clear in one place and without pattern "
             "in another.)\n"
             f"Supported if its excess is below {T.lookup_clear}.\n"

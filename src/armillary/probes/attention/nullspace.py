@@ -65,8 +65,9 @@ class Nullspace:
             f"Qualified if the share is above {T.null_exist:.0%}, but does not exceed both by as much.\n"
             f"Refuted if the share is below {T.null_exist:.0%}: there are practically none.\n"
             "Part 3, there are such keys: by the rule of part 2, compared with random initialisation alone.\n"
-            "Each part is undecided if an interval spans a limit. The claim does not apply if k ≥ d, the width of the "
-            "model.\n"
+            "Part 1 is undecided if heads whose interval spans the limit could change its verdict, parts 2 and 3 if "
+            "an interval spans a limit; each also if intervals are missing. The claim does not apply if k ≥ d, the "
+            "width of the model.\n"
             f"Two parts are ours and decide nothing: whether a head writes less than {T.null_write:.0%} of its median "
             "for some tokens (by the rule of part 3), and whether the null share predicts entropy."
         ),

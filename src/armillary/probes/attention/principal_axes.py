@@ -48,8 +48,8 @@ class PrincipalAxes:
             f"the share of the {RANK} leading singular vectors of its W_QK (Δ = 0) that lies along the {RANK} "
             "principal axes of the data: the mean cos² of the principal angles, 1 for the same subspace. The query "
             "and the key side are measured separately, and the larger counts.\n"
-            "The statistic is a head's overlap divided by that of random heads, larger side by larger side, for the "
-            "median head. Its interval is a bootstrap over documents.\n"
+            "The statistic is a head's overlap divided by that of random heads, larger side compared with larger "
+            "side, for the median head. Its interval is a bootstrap over documents.\n"
             "The data are sampled directions at the norm that the head reads. The axes of the token embeddings after "
             "the same norm are measured too."
         ),

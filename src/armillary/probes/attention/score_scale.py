@@ -82,9 +82,9 @@ class ScoreScale:
             f"Supported if the exponent is 1 ± {T.scale_exponent_within} in at least {T.sites_most:.0%} of heads.\n"
             f"Refuted if this holds in at most {T.sites_few:.0%} of heads.\n"
             "Qualified in between.\n"
-            "Each part is undecided if layers or heads whose interval spans a limit could change its verdict. Part 3 "
-            "is also undecided if the scores of half of the heads or more do not vary; if fewer do not vary, they are "
-            "left out.\n"
+            "Each part is undecided if layers or heads whose interval spans a limit could change its verdict, or if "
+            "intervals are missing. Part 3 is also undecided if the scores of half of the heads or more do not vary; "
+            "if fewer do not vary, they are left out.\n"
             "A part of our own decides nothing: whether scores have a variance near 1. It depends on the size of the "
             "weights, which the source does not mention."
         ),

@@ -66,7 +66,7 @@ class Plane:
             "instead of supported, if the model has RMSNorms and their share in the plane is no larger than in its "
             "untrained twins (the upper end of their interval), or if there are no twins to compare with.\n"
             f"Refuted if at most {T.sites_few:.0%} of norms are.\n"
-            "Undecided if norms whose interval spans the limit could change the verdict."
+            "Undecided if norms whose interval spans the limit or is missing could change the verdict."
         ),
         kind="definition",
         changes=(

@@ -43,7 +43,7 @@ class Radius:
             f"Refuted if at most {T.sites_few:.0%} of norms pass. Also refuted if, at any norm, r differs from theory, "
             f"or the module's output from γz + β, by more than {T.roundings:.0f} rounding errors (4 for the output of "
             "a half-precision module).\n"
-            f"Undecided if norms whose interval spans {T.radius_share:.0%} could change the verdict.\n"
+            f"Undecided if norms whose interval spans {T.radius_share:.0%} or is missing could change the verdict.\n"
             "Any norm with a small ε passes, trained or not."
         ),
         kind="definition",

@@ -54,7 +54,7 @@ class Shared:
             f"Qualified if neither is possible any more: at one pair the exchange costs more than {T.shared_cost} nats "
             f"or more than the permutation; and at one pair (the same or another) it costs less than {T.shared_cost} "
             "nats or less than the permutation.\n"
-            "Undecided if intervals leave it open.\n"
+            "Undecided if intervals leave it open or are missing.\n"
             f"A pair is left out if neither the exchange nor the permutation costs as much as {T.shared_cost} nats, "
             "and intervals do not show which of the two costs more. If no pair is left, the claim is undecided. It "
             "does not apply to a model of one layer, or to one that predicts no next token. Documents are read in "
