@@ -179,7 +179,9 @@ def test_attention_that_does_nothing_is_no_context(seed):
     """Words and places share the state evenly with attention on and off: refuted, not by chance."""
     finding = conclude(case_of("context, word and place"), seed=seed)
     differ = part(finding, "they differ by context")
-    assert differ.verdict == "refuted" and "for the same tokens +0.00 [+0.00, +0.00] more" in differ.reading
+    assert (
+        differ.verdict == "refuted" and "on the same tokens this is a change of +0.00 [+0.00, +0.00]" in differ.reading
+    )
     assert 0.3 < differ.statistic.value < 0.7
 
 

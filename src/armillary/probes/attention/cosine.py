@@ -48,15 +48,16 @@ class Cosine:
         ),
         control="the first key left out; random initialisation; shuffled text",
         rule=(
-            f"A head is mostly cosine if R² lies above {T.cosine_share} with its whole interval, with the first key "
+            f"A head is mostly cosine if the whole interval of R² is above {T.cosine_share}, both with the first key "
             "and without it.\n"
             f"Supported if at least {T.sites_most:.0%} of heads are mostly cosine.\n"
             f"Refuted if at most {T.sites_few:.0%} are.\n"
-            "Qualified in between; the reading names the others.\n"
-            f"Undecided if heads whose interval spans {T.cosine_share} could turn the verdict, or if half of the heads "
-            "or more have scores without variance. With fewer, such heads are left out.\n"
+            "Qualified in between; the reading names the other heads.\n"
+            f"Undecided if heads whose interval spans {T.cosine_share} could change the verdict, if intervals are "
+            "missing, or if the scores of half of the heads or more do not vary. If fewer do not vary, they are left "
+            "out.\n"
             "An untrained model may be mostly cosine too: the claim is about norms, not about training.\n"
-            "A part of our own decides nothing: lengths matter little if making them equal moves at most "
+            "A part of our own decides nothing: the lengths of keys matter little if making them equal moves at most "
             f"{T.cosine_variation:.0%} of the attention in the median head."
         ),
         kind="behaviour",
@@ -71,6 +72,7 @@ class Cosine:
         rewordings=(
             Rewording("2026-11-18", "0ae3408da3e1", 1),
             Rewording("2026-11-18", "d5f73df84c6c", 1),
+            Rewording("2026-11-19", "43548e3735eb", 1),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (HEADS,)
@@ -140,7 +142,7 @@ def _lengths(typical: Interval, moved: Floats) -> Part:
     much = above(typical, T.cosine_variation)
     verdict: Verdict = "undecided" if much is None else "refuted" if much else "supported"
     reading = (
-        f"Giving all keys the same length moves {typical[0]:.0%} of the attention in the median head, at most "
+        f"Giving all keys the same length moves {typical[0]:.0%} of the attention in the median head, and at most "
         f"{moved.max():.0%} ({largest_head(moved)})"
     )
     statistic = Statistic("share of attention moved by equal key lengths, median head", *typical)
@@ -170,8 +172,9 @@ def _table(evidence: Evidence, r2: Floats, later: Floats, moved: Floats, moved_l
 def _reading(verdict: Verdict, holds: Flags, median: float) -> str:
     exceptions = f" (not in {name_heads(~holds)})" if verdict == "qualified" else ""
     return (
-        f"Cosine explains {say(100 * median, '.2g')} % of the variance of a query's scores in the median head, and "
-        f"surely more than half, with the first key and without it, in {holds.sum()} of {holds.size} heads{exceptions}"
+        f"Cosine explains {say(100 * median, '.2g')}% of the variance of a query's scores in the median head. It "
+        f"explains more than half (whole interval, with the first key and without it) in {holds.sum()} of "
+        f"{holds.size} heads{exceptions}"
     )
 
 
@@ -179,6 +182,6 @@ def _without_first(r2: Floats, later: Floats, moved: Floats) -> str:
     changes = changed_heads(r2 > T.cosine_share, later > T.cosine_share, "mostly cosine")
     explained = f"{np.nanmedian(later):.0%}" if np.isfinite(later).any() else "nothing"
     return (
-        f"Without the first key cosine explains {explained} and equal lengths move {np.median(moved):.0%} in the "
+        f"Without the first key, cosine explains {explained} and equal lengths move {np.median(moved):.0%} in the "
         f"median head; {changes}."
     )

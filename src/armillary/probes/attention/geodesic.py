@@ -42,12 +42,13 @@ class Geodesic:
         ),
         control=("the first key left out; random initialisation; shuffled text; keys in random order would give ρ = 0"),
         rule=(
-            f"A head measures distance if ρ lies above {T.geodesic_rho} with its whole interval, with the first key "
+            f"A head measures distance if the whole interval of ρ is above {T.geodesic_rho}, both with the first key "
             "and without it.\n"
             f"Supported if at least {T.sites_most:.0%} of heads do.\n"
             f"Refuted if at most {T.sites_few:.0%} do.\n"
             "Qualified otherwise; the reading names the heads that do.\n"
-            f"Undecided if heads whose interval spans {T.geodesic_rho} could turn the verdict."
+            f"Undecided if heads whose interval spans {T.geodesic_rho} could change the verdict, or if intervals are "
+            "missing."
         ),
         kind="behaviour",
         changes=(
@@ -57,7 +58,10 @@ class Geodesic:
                 "decided between supported and qualified.",
             ),
         ),
-        rewordings=(Rewording("2026-11-18", "6107f5f90f75", 1),),
+        rewordings=(
+            Rewording("2026-11-18", "6107f5f90f75", 1),
+            Rewording("2026-11-19", "3104286378f4", 1),
+        ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (HEADS,)
 
@@ -109,8 +113,8 @@ def _reading(verdict: Verdict, why: Why | None, rho: Floats, reaching: Flags, me
     if verdict == "supported":
         return f"Keys that lie nearer get higher scores: ρ = {say(median, '.2f')} in the median head. "
     summary = (
-        f"Score and nearness correlate with ρ = {say(median, '.2f')} in the median head and {say(rho.max(), '.2f')} at "
-        f"most ({largest_head(rho)}). "
+        f"Score and nearness have a rank correlation of ρ = {say(median, '.2f')} in the median head and at most "
+        f"{say(rho.max(), '.2f')} ({largest_head(rho)}). "
     )
     if verdict == "qualified":
         return (
@@ -127,4 +131,4 @@ def _reading(verdict: Verdict, why: Why | None, rho: Floats, reaching: Flags, me
 
 def _without_first(rho: Floats, later: Floats) -> str:
     changes = changed_heads(rho > T.geodesic_rho, later > T.geodesic_rho, f"above {T.geodesic_rho}")
-    return f"Without the first key ρ is {say(float(np.median(later)), '.2f')} in the median head; {changes}."
+    return f"Without the first key, ρ is {say(float(np.median(later)), '.2f')} in the median head; {changes}."

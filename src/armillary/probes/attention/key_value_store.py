@@ -50,25 +50,25 @@ class Store:
         statement="W_VO is a key–value store: its left singular vectors are keys, its right ones are updates.",
         source="S0",
         question=(
-            "Can what a head writes be read like a dictionary: each key that a word matches adds its entry? And "
-            "does a word match only few keys?"
+            "Can what a head writes be read like a dictionary: each key that a word matches adds its entry? And does "
+            "a word match only a few keys?"
         ),
         definition=(
             "What a head writes for a word can be read as a sum over keys and updates. Part 1, by definition: the "
             "update for a word z is Σ σ_i (z·u_i) v_i, with the left singular vectors u_i of W_VO as keys and the "
-            "right ones v_i as updates. That is algebra, true of every matrix. Measured is this model's deviation: "
-            "the running model reads each word alone, and what attention writes is compared with this sum over all "
-            "heads, biases included. The statistic is the largest error over the largest write; it is no average "
-            "and has no interval.\n"
-            "Part 2, ours: a store would be worth its name if a word matched few keys. Words are the COCA nouns and "
-            "random printable tokens, as embeddings z on the sphere. The energy of a word's update in direction i "
-            "is σ_i²(z·u_i)², p_i is its share, and Σp² is the concentration: 1 if one key takes all.\n"
+            "right ones v_i as updates. That is algebra, true of every matrix. What is measured is this model's "
+            "deviation: the running model reads each word alone, and what attention writes is compared with this sum "
+            "over all heads, biases included. The statistic is the largest error over the largest write; it is not an "
+            "average and has no interval.\n"
+            "Part 2, ours: the name 'store' fits well only if a word matches few keys. Words are the COCA nouns and "
+            "random printable tokens, as embeddings z on the sphere. The energy of a word's update in direction i is "
+            "σ_i²(z·u_i)², p_i is its share, and Σp² is the concentration: 1 if one key takes all.\n"
             "Chance is computed in two ways: (a) the left vectors are rotated at random inside their span, with the "
-            "singular values kept; (b) the words are whitened, rotated at random and shaped back. Then their mean "
-            "and covariance along the keys stay, and only the match of word and key is lost (an axis that all words "
-            "share is not a key).\n"
-            "The ratio is the concentration divided by the larger of the two. Its interval is a bootstrap over "
-            f"words. Up to {ROTATIONS} rotations are drawn."
+            "singular values kept; (b) the words are whitened, rotated at random and given their covariance back. "
+            "This keeps their mean and covariance along the keys, and only the match of word and key is lost (an axis "
+            "that all words share is not a key).\n"
+            "The ratio is the concentration divided by the larger of the two. Its interval is a bootstrap over words. "
+            f"Up to {ROTATIONS} rotations are drawn."
         ),
         control=(
             "keys and updates exchanged, and random initialisation, for part 1; rotated keys, rotated words and "
@@ -98,6 +98,7 @@ class Store:
             Rewording("2026-11-18", "ffd9a1382a2a", 2),
             Rewording("2026-11-18", "b8c5d2245b05", 2),
             Rewording("2026-11-18", "5dfd8ead1e6f", 2),
+            Rewording("2026-11-19", "e5ba80437fcf", 2),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
@@ -212,10 +213,10 @@ def _notes(evidence: Evidence, nouns: dict[str, int], ids: Ints) -> tuple[str, .
         evidence, nouns, f"{len(nouns)} of {len(NOUNS)} nouns and {len(ids) - len(nouns)} random printable tokens"
     )
     notes += [
-        "The larger of two chance levels lies slightly above either, so a head without keys comes out just below 1.",
+        "The larger of two chance levels is slightly above each of them: a head without keys has a ratio just below 1.",
         tie_note(evidence),
     ]
     if any(block.ln1_post is not None for block in evidence.anatomy.blocks):
-        notes.append("A norm stands between heads and stream: lengths of updates are taken before it divides.")
+        notes.append("A norm stands between heads and stream: lengths of updates are measured before that norm.")
     notes.append(twin_note(evidence, min(TWIN_LAYERS, evidence.anatomy.layers)))
     return tuple(notes)

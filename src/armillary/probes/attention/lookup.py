@@ -43,14 +43,14 @@ class KeyLookup:
         statement="Early layers show clear query–key patterns.",
         source="S0 S1",
         question=(
-            "If a word looks for keys in an early layer, does it find itself, its own forms or its relatives, more "
-            "often than by chance?"
+            "When a word looks for keys in an early layer, does it find itself, another form of itself or a related "
+            "word more often than by chance?"
         ),
         definition=(
-            "Does a noun find itself or a relative among the keys that its query scores highest? Clarity is the share "
-            f"of nouns that find among their {TOP} top keys themselves, a form of themselves by spelling (plural, -ed, "
-            "-ing, other case or space), or a noun that the list of relations pairs with them.\n"
-            "Excess is clarity less that of the same keys assigned to other, unrelated nouns. The statistic is the "
+            "Does a noun find itself or a related noun among the keys that its query scores highest? Clarity is the "
+            f"share of nouns whose {TOP} top keys contain the noun itself, another form of it by spelling (plural, "
+            "-ed, -ing, other case or space), or a noun that the list of relations pairs with it.\n"
+            "Excess is clarity minus that of the same keys assigned to other, unrelated nouns. The statistic is the "
             "mean excess over the heads of the first third of layers.\n"
             "Nouns are the hundred most frequent ones of COCA. A noun's top keys are the printable tokens with the "
             "highest score z W_QK z′ᵀ. z is the noun's embedding on the sphere and z′ that of the other token. The "
@@ -61,25 +61,25 @@ class KeyLookup:
         rule=(
             f"A head is clear if its excess is at least {T.lookup_clear} and significant against permuted queries (at "
             f"most {T.false_discovery:.0%} false discoveries over heads, Benjamini–Hochberg). Part 1, which the source "
-            "asserts, decides. Intervals must lie wholly on one side of a limit.\n"
+            "asserts, decides. 'Above' and 'below' refer to the whole interval.\n"
             "Part 1, early layers are clear.\n"
-            f"Supported if the early excess lies above {T.lookup_clear} and above that of untrained models.\n"
-            f"Qualified if the early excess lies below {T.lookup_clear}, but more than {T.sites_few:.0%} of the early "
+            f"Supported if the early excess is above {T.lookup_clear} and above that of untrained models.\n"
+            f"Qualified if the early excess is below {T.lookup_clear}, but more than {T.sites_few:.0%} of the early "
             "heads are clear; the reading names them.\n"
-            f"Refuted if the early excess lies below {T.lookup_clear} and at most {T.sites_few:.0%} of the early heads "
-            f"are clear. Also refuted if it does not lie below {T.lookup_clear}, but is no larger than untrained "
-            "models reach.\n"
+            f"Refuted if the early excess is below {T.lookup_clear} and at most {T.sites_few:.0%} of the early heads "
+            f"are clear. Also refuted if it is not below {T.lookup_clear}, but no larger than that of untrained "
+            "models.\n"
             "Part 2, ours: early layers are clearer than the last third.\n"
-            f"Supported if the difference lies above {T.lookup_clear}.\n"
-            f"Qualified if the difference lies between 0 and {T.lookup_clear}.\n"
-            f"Refuted if it lies below {T.lookup_clear} and its interval is not wholly above 0.\n"
-            "Part 3, ours: layer 0, which the source calls clear in one place and without pattern in another, has no "
-            "clear pattern.\n"
-            f"Supported if its excess lies below {T.lookup_clear}.\n"
-            "Refuted if it lies above.\n"
-            "Each part is undecided where an interval spans its limit. Without untrained models part 1 is undecided, "
-            f"unless the early excess lies below {T.lookup_clear}. The claim is undecided with fewer than "
-            f"{T.words_least} nouns that are single tokens; with one layer; or without a tokenizer."
+            f"Supported if the difference is above {T.lookup_clear}.\n"
+            f"Qualified if the difference is between 0 and {T.lookup_clear}.\n"
+            f"Refuted if it is below {T.lookup_clear} and its interval is not wholly above 0.\n"
+            "Part 3, ours: layer 0 has no clear pattern. (The source calls it clear in one place and without pattern "
+            "in another.)\n"
+            f"Supported if its excess is below {T.lookup_clear}.\n"
+            "Refuted if it is above.\n"
+            "Each part is undecided if an interval spans its limit. Without untrained models part 1 is undecided, "
+            f"unless the early excess is below {T.lookup_clear}. The claim is undecided with fewer than "
+            f"{T.words_least} nouns that are single tokens, with one layer, or without a tokenizer."
         ),
         changes=(
             RuleChange(
@@ -94,6 +94,7 @@ class KeyLookup:
             Rewording("2026-11-18", "d77ef70d38de", 1),
             Rewording("2026-11-18", "5f98034bc7cf", 1),
             Rewording("2026-11-18", "3341563ef3a9", 1),
+            Rewording("2026-11-19", "20ab0b6b20f0", 1),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
@@ -117,7 +118,7 @@ class KeyLookup:
             controls=_controls(evidence, keys, permuted, excess),
             headline=(
                 f"In early heads {say(excess.early[0], '.0%')} more nouns than by chance find themselves or a "
-                f"relative among their top keys, in late heads {say(excess.late[0], '.0%')}"
+                f"related noun among their top keys; in late heads, {say(excess.late[0], '.0%')}"
             ),
             table=clarity_table(evidence, keys, p, clear),
             quantities=(
@@ -130,7 +131,7 @@ class KeyLookup:
                 ),
                 depth_line(
                     "excess clarity by depth",
-                    "clarity less that of permuted queries, mean over a layer's heads",
+                    "clarity minus that of permuted queries, mean over a layer's heads",
                     "share",
                     word_intervals(evidence, keys.excess.mean(2)),
                     T.lookup_clear,
@@ -183,8 +184,8 @@ def _difference(early: Sequence[int], late: Sequence[int]) -> StatisticOf:
 def _early(excess: _Excess, clear: Flags) -> Part:
     verdict, why = _early_verdict(excess, clear)
     reading = (
-        f"In the first third of layers {_share(excess.early)} more nouns than by chance find themselves, a form or a "
-        f"relative among their top keys; in an untrained model {_share(excess.untrained)}. "
+        f"In the first third of layers, {_share(excess.early)} more nouns than by chance find themselves, another form "
+        f"or a related noun among their top keys; in an untrained model, {_share(excess.untrained)}. "
         f"{_clear_heads(clear, thirds(len(clear))[0])}"
     )
     return Part("early layers are clear", verdict, reading, Statistic(EXCESS, *excess.early), why=why)
@@ -207,10 +208,10 @@ def _clearer(excess: _Excess, clear: Flags) -> Part:
     verdict: Verdict = (
         "supported" if enough else "undecided" if enough is None else "qualified" if any_at_all else "refuted"
     )
-    than = "clearer than" if any_at_all else "less clear than" if any_at_all is False else "not clearly other than"
+    than = "clearer than" if any_at_all else "less clear than" if any_at_all is False else "not clearly different from"
     reading = (
-        f"In the last third it is {_share(excess.late)}. {_clear_heads(clear, thirds(len(clear))[1])} Early layers "
-        f"are {than} late ones; the difference is {_share(excess.difference)}."
+        f"In the last third the excess is {_share(excess.late)}. {_clear_heads(clear, thirds(len(clear))[1])} Early "
+        f"layers are {than} late ones; the difference is {_share(excess.difference)}."
     )
     statistic = Statistic(f"{EXCESS}, first third less last third", *excess.difference)
     why = missing_interval(*excess.difference) if verdict == "undecided" else None

@@ -37,14 +37,14 @@ class Nullspace:
         source="S0",
         question=(
             "A head looks at tokens through a narrow matrix, so it is blind to most directions. Are there tokens that "
-            "it hardly sees, and does it then attend to everything alike?"
+            "it hardly sees, and does it then attend to everything equally?"
         ),
         definition=(
             "A head compares queries and keys by a matrix W_QK of rank k or less, the width of the head, so it is "
             "blind to all other directions. A token's null share is the share of |z|² (z is the token after the norm) "
             "in directions that W_QK does not see, on the query side or on the key side.\n"
-            "(1) A query without its visible part: only biases are left of q. Measured is the entropy of its attention "
-            "divided by ln(keys), per head; 1 is equal attention.\n"
+            "(1) A query without its visible part, so that only biases are left of q: the entropy of its attention "
+            "divided by ln(keys), per head. 1 is equal attention.\n"
             "(2) Queries that a head hardly sees: the share of sampled queries, over all heads, with a null share of "
             f"at least {T.null_share:.0%} and an attention with at least {T.uniform_entropy:.0%} of the largest "
             "entropy. This is the statistic.\n"
@@ -54,22 +54,22 @@ class Nullspace:
         ),
         control="null shares shuffled between tokens (for queries); random initialisation; shuffled text",
         rule=(
-            "Three parts; the weakest decides. Intervals must lie wholly on one side of a limit.\n"
+            "Three parts; the weakest decides. 'Above' and 'below' refer to the whole interval.\n"
             "Part 1, a query without its visible part attends equally.\n"
-            f"Supported if the entropy lies above {T.uniform_entropy} in at least {T.sites_most:.0%} of heads.\n"
-            f"Refuted if it does in at most {T.sites_few:.0%} of heads.\n"
+            f"Supported if the entropy is above {T.uniform_entropy} in at least {T.sites_most:.0%} of heads.\n"
+            f"Refuted if this holds in at most {T.sites_few:.0%} of heads.\n"
             "Qualified in between.\n"
             "Part 2, there are such queries.\n"
-            f"Supported if their share lies above {T.null_exist:.0%}. It must also exceed that at random "
-            f"initialisation, and the one that shuffled null shares give by chance, by {T.null_exist:.0%} of all "
-            "queries.\n"
-            f"Qualified if the share lies above {T.null_exist:.0%}, but does not exceed one of these by as much.\n"
-            f"Refuted if the share lies below {T.null_exist:.0%}: there are practically none.\n"
+            f"Supported if their share is above {T.null_exist:.0%}, and exceeds both the share at random "
+            f"initialisation and the share with shuffled null shares by {T.null_exist:.0%} of all queries.\n"
+            f"Qualified if the share is above {T.null_exist:.0%}, but does not exceed both by as much.\n"
+            f"Refuted if the share is below {T.null_exist:.0%}: there are practically none.\n"
             "Part 3, there are such keys: by the rule of part 2, compared with random initialisation alone.\n"
-            "Each part is undecided if an interval spans a limit. The claim does not apply if k ≥ d, the width of the "
-            "model.\n"
-            f"Two parts are ours and decide nothing: is the length of a head's write below {T.null_write:.0%} of its "
-            "median as often, and does the null share predict entropy?"
+            "Part 1 is undecided if heads whose interval spans the limit could change its verdict, parts 2 and 3 if "
+            "an interval spans a limit; each also if intervals are missing. The claim does not apply if k ≥ d, the "
+            "width of the model.\n"
+            f"Two parts are ours and decide nothing: whether a head writes less than {T.null_write:.0%} of its median "
+            "for some tokens (by the rule of part 3), and whether the null share predicts entropy."
         ),
         kind="learned",
         changes=(
@@ -92,6 +92,7 @@ class Nullspace:
         rewordings=(
             Rewording("2026-11-18", "679bcf61ae5c", 3),
             Rewording("2026-11-18", "2f7858bc9cb5", 3),
+            Rewording("2026-11-19", "bc522f2e6ac8", 3),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (HEADS,)

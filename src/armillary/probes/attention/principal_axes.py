@@ -44,31 +44,32 @@ class PrincipalAxes:
             "look at?"
         ),
         definition=(
-            "Do a head's queries and keys look along the directions in which the data vary most? A head's overlap "
-            f"is the share of the {RANK} leading singular vectors of its W_QK (Δ = 0) that lies along the {RANK} "
-            "principal axes of the data: the mean cos² of the principal angles, 1 for the same subspace. Query and "
-            "key side are measured apart, and the larger counts.\n"
-            "The statistic is a head's overlap over that of random heads, larger side to larger side, in the median "
-            "head. Its interval is a bootstrap over documents.\n"
-            "The data are sampled directions at the norm that the head reads. The axes of the token embeddings "
-            "behind the same norm are measured too."
+            "Do a head's queries and keys look along the directions in which the data vary most? A head's overlap is "
+            f"the share of the {RANK} leading singular vectors of its W_QK (Δ = 0) that lies along the {RANK} "
+            "principal axes of the data: the mean cos² of the principal angles, 1 for the same subspace. The query "
+            "and the key side are measured separately, and the larger counts.\n"
+            "The statistic is a head's overlap divided by that of random heads, larger side compared with larger "
+            "side, for the median head. Its interval is a bootstrap over documents.\n"
+            "The data are sampled directions at the norm that the head reads. The axes of the token embeddings after "
+            "the same norm are measured too."
         ),
         control=(
-            f"{GAUSSIANS} heads with Gaussian W_Q and W_K behind the same gain and centring, measured the same way; "
+            f"{GAUSSIANS} heads with Gaussian W_Q and W_K after the same gain and centring, measured the same way; "
             "random initialisation"
         ),
         rule=(
             f"A head leans to the data's axes if its overlap is significant (at most {T.false_discovery:.0%} false "
-            f"discoveries, Benjamini–Hochberg) and at least {T.axes_factor:g} times that of random heads. The median "
-            "head's ratio to random heads, and its overlap, are compared with their whole intervals.\n"
-            f"Supported if at least {T.heads_many:.0%} of heads lean, the ratio lies above {T.axes_factor:g} and above "
-            f"that of untrained models, and the overlap above {T.axes_share:.0%}.\n"
-            f"Refuted if at most {T.sites_few:.0%} of heads lean, or if the ratio is no larger than untrained models "
-            "reach.\n"
-            f"Qualified if the ratio lies above that of untrained models, but below {T.axes_factor:g} (then fewer than "
-            f"half of the heads lean), or if it lies above untrained models and the overlap below {T.axes_share:.0%}.\n"
-            f"Undecided otherwise: where an interval spans its limit, where fewer than {T.heads_many:.0%} of heads "
-            "lean although ratio and overlap lie above their limits, or without untrained models."
+            f"discoveries, Benjamini–Hochberg) and at least {T.axes_factor:g} times that of random heads. Two numbers "
+            "of the median head are compared with their whole intervals: its overlap, and the ratio of its overlap to "
+            "that of random heads.\n"
+            f"Supported if at least {T.heads_many:.0%} of heads lean, the ratio is above {T.axes_factor:g} and above "
+            f"that of untrained models, and the overlap is above {T.axes_share:.0%}.\n"
+            f"Refuted if at most {T.sites_few:.0%} of heads lean, or if the ratio is no larger than that of untrained "
+            "models.\n"
+            "Qualified if the ratio is above that of untrained models, but either the ratio is below "
+            f"{T.axes_factor:g} (then fewer than half of the heads lean) or the overlap is below {T.axes_share:.0%}.\n"
+            f"Undecided otherwise: if an interval spans its limit, if fewer than {T.heads_many:.0%} of heads lean "
+            "although ratio and overlap are above their limits, or without untrained models."
         ),
         changes=(
             RuleChange(
@@ -94,6 +95,7 @@ class PrincipalAxes:
             Rewording("2026-11-18", "d48696e0cf02", 3),
             Rewording("2026-11-18", "80fca2c443ed", 3),
             Rewording("2026-11-18", "6c28e32aad51", 3),
+            Rewording("2026-11-19", "7b9c3d243d89", 3),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (SAMPLES,)
@@ -158,9 +160,9 @@ def _reading(overlaps: AxisOverlaps, leaning: Flags, untrained: Interval) -> str
     names = f" ({some})" if 0 < leaning.sum() < leaning.size else ""
     value, low, high = (say(end, ".2g") for end in overlaps.median)
     return (
-        f"The leading vectors of W_QK overlap the data's main axes {value} times ({low} to {high}) as much as those of "
-        f"random heads, in the median head; in an untrained model {say(untrained[0], '.2g')} times. Heads that lean to "
-        f"these axes: {leaning.sum()} of {leaning.size}{names}. The median head shares {say(query, '.2f')} of its "
+        f"In the median head, the leading vectors of W_QK overlap the data's main axes {value} times ({low} to {high}) "
+        f"as much as those of random heads; in an untrained model, {say(untrained[0], '.2g')} times. Heads that lean "
+        f"to these axes: {leaning.sum()} of {leaning.size}{names}. The median head shares {say(query, '.2f')} of its "
         f"subspace with them on the query side and {say(key, '.2f')} on the key side (1 is all of it). With the axes "
         f"of the bare embeddings the ratio is {say(words, '.2g')}."
     )
@@ -173,7 +175,7 @@ def _table(evidence: Evidence, overlaps: AxisOverlaps, leaning: Flags) -> Table:
         cells("query", "overlap of the query side with the axes of the activations", overlaps.sides[0]),
         cells("key", "overlap of the key side with the axes of the activations", overlaps.sides[1]),
         cells(
-            "null", "overlap of Gaussian heads behind the same norm, larger side", np.broadcast_to(overlaps.null, shape)
+            "null", "overlap of Gaussian heads after the same norm, larger side", np.broadcast_to(overlaps.null, shape)
         ),
         cells("ratio", "overlap of the larger side over null", overlaps.ratio),
         cells(

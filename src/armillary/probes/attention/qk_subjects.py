@@ -59,14 +59,14 @@ class QuerySubjects:
         statement="The singular vectors of W_QK have a meaning: the tokens along each of them share a subject.",
         source="S0 R",
         question=(
-            "A head's query–key matrix has preferred directions. Are the words at the end of such a direction about "
-            "one subject?"
+            "A head's query–key matrix has preferred directions. Are the words that lie farthest along such a "
+            "direction about one subject?"
         ),
         definition=(
-            "Are the words along a singular vector of W_QK about one subject? The source asks how these vectors relate "
-            "to the semantic structure of the data; the statement is ours. Left vectors are the query side, right "
-            "vectors the key side, with the layer's norm folded in, without biases and at offset Δ = 0 under RoPE. "
-            "Only weights are read.\n"
+            "Are the words along a singular vector of W_QK about one subject? The source asks how these vectors "
+            "relate to the semantic structure of the data; the statement is ours. Left vectors are the query side, "
+            "right vectors the key side, with the layer's norm folded in, without biases and at offset Δ = 0 under "
+            "RoPE. Only weights are read.\n"
             f"Coherence is that of vo.subjects: the mean cosine between the embeddings of the {TOP} tokens (made of "
             f"letters) that lie farthest along a vector, over a head's first {DIRECTIONS} vectors, weighted by "
             "singular value. Pairs of forms of one word are left out, and so are the axes that encode frequency. "
@@ -74,7 +74,7 @@ class QuerySubjects:
             f"{CROWDS}\n"
             "Excess is coherence above the larger of two kinds of chance: random tokens of similar frequency; and "
             f"random directions with the head's own energy over the axes of the tokens (at least {RANDOM_DIRECTIONS}, "
-            f"in a small model up to {MOST_DIRECTIONS // 2}). The statistic is the mean excess over heads, of the side "
+            f"in a small model up to {MOST_DIRECTIONS // 2}). The statistic is the mean excess over heads, on the side "
             "where it is smaller.\n"
             "Relatedness, ours: tokens at one end of a left vector attend to those at the same end of its right "
             "vector. For each pair of vectors three relations are measured. Part of speech: the share of pairs of a "
@@ -85,7 +85,7 @@ class QuerySubjects:
             "Intervals are a bootstrap over the directions of each head."
         ),
         control=(
-            "random tokens of similar frequency; random directions as loud as the head's; re-paired directions; "
+            "random tokens of similar frequency; random directions with the head's own energy; re-paired directions; "
             "random initialisation"
         ),
         rule=(
@@ -93,19 +93,19 @@ class QuerySubjects:
             f"most {T.false_discovery:.0%} false discoveries over heads, Benjamini–Hochberg). Two numbers are compared "
             "with their whole intervals: the mean excess, and the share of heads with a subject.\n"
             "Parts 1 and 2, the query side and the key side; the weaker decides:\n"
-            f"Supported if the mean excess lies above that of untrained models, and the share at {T.heads_many:.0%} or "
-            "above.\n"
-            f"Refuted if the share ends at {T.sites_few:.0%} or below, or if the mean excess is no larger than "
-            "untrained models reach.\n"
-            "Qualified if the mean excess lies above that of untrained models, and the share between "
+            "Supported if the mean excess is above that of untrained models, and the share is at least "
+            f"{T.heads_many:.0%}.\n"
+            f"Refuted if the share is at most {T.sites_few:.0%}, or if the mean excess is no larger than that of "
+            "untrained models.\n"
+            "Qualified if the mean excess is above that of untrained models, and the share is between "
             f"{T.sites_few:.0%} and {T.heads_many:.0%}; the reading names the heads.\n"
-            f"Undecided if the mean excess spans what untrained models reach, or the share spans {T.sites_few:.0%} or "
-            f"{T.heads_many:.0%}. Also undecided without untrained models, unless the share refutes. The claim is "
-            f"undecided without a tokenizer, with fewer than {T.words_least} nouns that are single tokens, or with "
-            f"fewer than {T.words_least} trained tokens made of letters.\n"
+            "Undecided if an interval spans its limit: what untrained models reach for the mean excess, "
+            f"{T.sites_few:.0%} or {T.heads_many:.0%} for the share. Also undecided without untrained models, unless "
+            f"the share refutes. The claim is undecided without a tokenizer, with fewer than {T.words_least} nouns "
+            f"that are single tokens, or with fewer than {T.words_least} trained tokens made of letters.\n"
             "Part 3 is ours and decides nothing: both sides of a head are related if one relation is at least "
             f"{T.paired_excess} above re-paired directions and significant (at most {T.false_discovery:.0%} false "
-            "discoveries over heads and relations, Benjamini–Hochberg). The verdicts are as for the other parts."
+            "discoveries over heads and relations, Benjamini–Hochberg). Its verdict follows the same rule."
         ),
         changes=(
             RuleChange(
@@ -141,6 +141,7 @@ class QuerySubjects:
             Rewording("2026-11-18", "ce089b28fef8", 5),
             Rewording("2026-11-18", "e225887f40d0", 5),
             Rewording("2026-11-18", "1d069e1a0a1e", 5),
+            Rewording("2026-11-19", "b45bc8437b08", 5),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
@@ -236,8 +237,8 @@ def _related(evidence: Evidence, paired: PairedSides, discovered: Flags) -> tupl
 def _part(side: Side, each: _SideTokens) -> Part:
     verdict, why = share_verdict(each.mean, each.share)
     reading = (
-        f"On the {SIDES[side]} the top tokens of a head's vectors are more similar than by chance by a mean cosine of "
-        f"{cosine(each.mean.model)}, in an untrained model by {cosine(each.mean.untrained)}. Heads with a subject "
+        f"On the {SIDES[side]}, the mean cosine of the top tokens of a head's vectors exceeds chance by "
+        f"{cosine(each.mean.model)}; in an untrained model, by {cosine(each.mean.untrained)}. Heads with a subject "
         f"there: {among(each.have, range(len(each.have)))}, {percent(each.share)}."
         f"{open_share(each.mean, each.share)}"
     )
@@ -255,9 +256,9 @@ def _relation(paired: PairedSides, related: Flags, mean: Compared, share: Interv
     )
     names = f" ({name_heads(heads)})" if 0 < heads.sum() < heads.size else ""
     reading = (
-        f"Tokens of both sides of a vector are related more than with re-paired vectors by {cosine(mean.model)}, mean "
-        f"over relations; in an untrained model by {cosine(mean.untrained)}. It is {each}. Heads with related sides: "
-        f"{heads.sum()} of {heads.size}{names}, {percent(share)}."
+        f"Averaged over relations, tokens on both sides of a vector are more related than with re-paired vectors by "
+        f"{cosine(mean.model)}; in an untrained model, by {cosine(mean.untrained)}. Separately: {each}. Heads with "
+        f"related sides: {heads.sum()} of {heads.size}{names}, {percent(share)}."
     )
     return Part("both sides are related", verdict, reading, Statistic(RELATED, *mean.model), asserted=False, why=why)
 

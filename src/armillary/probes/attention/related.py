@@ -51,32 +51,32 @@ class Related:
             "it do so better than the words' own vectors do?"
         ),
         definition=(
-            "How well does a head tell pairs of related nouns from unrelated ones? AUC says how often a related pair "
-            "scores above an unrelated one: 0.5 by chance, 1 always.\n"
+            "How well does a head distinguish pairs of related nouns from unrelated ones? AUC says how often a "
+            "related pair scores above an unrelated one: 0.5 by chance, 1 always.\n"
             "Before W_QK the score is the cosine of the words' directions z (their embeddings on the sphere of the "
             "layer's norm). After it, per head, the score is z_i W_QK z_j, the mean of both orders, with the layer's "
             "norm folded in, without biases and at offset Δ = 0 under RoPE.\n"
-            "The gain is the AUC of the median head after W_QK less the AUC before. Above 0, W_QK brings related words "
-            "together. Below 0, it mixes what the embeddings held apart.\n"
-            "Related pairs come from a fixed list (synonym, antonym, part, kind, association). Unrelated pairs are the "
-            f"same words re-paired at random within their kind, {REPAIRINGS} times, never with a word within two steps "
-            "of the list; so every word is as frequent on both sides. AUC is averaged over kinds by their numbers of "
-            "pairs.\n"
+            "The gain is the AUC of the median head after W_QK minus the AUC before. Above 0, W_QK brings related "
+            "words together. Below 0, it mixes what the embeddings kept apart.\n"
+            "Related pairs come from a fixed list (synonym, antonym, part, kind, association). Unrelated pairs are "
+            f"the same words re-paired at random within their kind, {REPAIRINGS} times, never with a word within two "
+            "steps of the list; so every word is as frequent among unrelated pairs as among related ones. AUC is "
+            "averaged over kinds by their numbers of pairs.\n"
             "Only weights are read. Intervals are a bootstrap over pairs."
         ),
         control="the cosine before W_QK; random re-pairings in place of the related pairs; random initialisation",
         rule=(
             f"A head separates if its AUC is at least {T.related_auc} and significant against re-pairings (at most "
             f"{T.false_discovery:.0%} false discoveries over heads, Benjamini–Hochberg). Three numbers are compared, "
-            "each with its whole interval: the share of heads that separate, the gain, and the AUC of the median head. "
-            "In untrained models a head counts by its AUC alone.\n"
-            f"Supported if the share lies at {T.heads_many:.0%} or above and above untrained models, the gain above 0, "
-            "and the AUC above untrained models.\n"
-            f"Refuted if the gain lies below 0, if the share ends at {T.sites_few:.0%} or below, or if the share is no "
-            f"larger than untrained models reach. Also refuted if the share lies at {T.heads_many:.0%} or above, but "
-            "the median head's AUC is no larger than untrained models reach.\n"
-            f"Qualified if the share lies between {T.sites_few:.0%} and {T.heads_many:.0%} and above untrained models, "
-            "and the gain is not clearly below 0. The reading names the heads.\n"
+            "each with its whole interval: the share of heads that separate, the gain, and the AUC of the median "
+            "head. In untrained models a head counts by its AUC alone.\n"
+            f"Supported if the share is at least {T.heads_many:.0%} and above that of untrained models, the gain is "
+            "above 0, and the AUC is above that of untrained models.\n"
+            f"Refuted if the gain is below 0, if the share is at most {T.sites_few:.0%}, or if the share is no larger "
+            f"than that of untrained models. Also refuted if the share is at least {T.heads_many:.0%}, but the AUC is "
+            "no larger than that of untrained models.\n"
+            f"Qualified if the share is between {T.sites_few:.0%} and {T.heads_many:.0%} and above that of untrained "
+            "models, and the gain is not clearly below 0. The reading names the heads.\n"
             "Undecided otherwise: if an interval spans its limit; without untrained models; with fewer than "
             f"{T.words_least} pairs of single tokens; or without a tokenizer."
         ),
@@ -99,6 +99,7 @@ class Related:
             Rewording("2026-11-18", "6695e7536b93", 2),
             Rewording("2026-11-18", "23dfb56a6582", 2),
             Rewording("2026-11-18", "b9244719c99a", 2),
+            Rewording("2026-11-19", "a0ff75aadfe9", 2),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
@@ -214,14 +215,14 @@ def _reading(auc: Floats, heads: _Heads, gain: Interval, untrained: Interval) ->
     effect = (
         "W_QK separates related from unrelated nouns better than the embeddings alone"
         if gain[1] > 0
-        else "W_QK mixes related and unrelated nouns that the embeddings alone hold apart"
+        else "W_QK mixes related and unrelated nouns that the embeddings alone keep apart"
         if gain[2] < 0
         else "W_QK separates related from unrelated nouns neither clearly better nor clearly worse than the embeddings"
     )
     separates, opposes = heads.separates, heads.opposes
     names = f" ({name_heads(separates)})" if 0 < separates.sum() < separates.size else ""
     parts = [
-        f"{effect}: the median head's AUC, how often it scores a related pair above an unrelated one, differs from "
+        f"{effect}: how often the median head scores a related pair above an unrelated one (AUC) differs from "
         f"theirs by {value} ({low} to {high}). Heads that separate: "
         f"{separates.sum()} of {separates.size}{names}, {percent(heads.share.model)}; the best is {largest_head(auc)} "
         f"with AUC {auc.max():.2f}."

@@ -54,37 +54,39 @@ class ScoreScale:
             "W_K with entries of variance 1/d, where d is the width of the model. Var(q·k)/k is then the mean of "
             f"|z|²/d, squared; 1 is unit variance. Draws of such q and k for widths k = {WIDTHS[0]} … {WIDTHS[-1]} "
             "give the exponent of the growth in k.\n"
-            "(2) Without the norm: the same with the stream x in place of z, so that Var(q·k)/k is the mean of |x|²/d, "
-            "squared.\n"
+            "(2) Without the norm: the same with the stream x in place of z, so that Var(q·k)/k is the mean of "
+            "|x|²/d, squared.\n"
             "(3) In the model's own heads: how Var(q·k) over a query's keys grows as random axes of the head's space "
-            "are taken one after another. The exponent is 1 + ln(V/A)/ln k, where V is the variance with all k axes "
-            "and A is k times the variance with one axis. At 1, axes vary independently, so that 1/√k undoes the "
-            "growth. Above 1 they work together, and scores grow faster.\n"
+            "are added one by one. The exponent is 1 + ln(V/A)/ln k, where V is the variance with all k axes and A is "
+            "k times the variance with one axis. If it is 1, axes vary independently, and 1/√k undoes the growth. If "
+            "it is larger, axes vary together, and scores grow faster.\n"
             "The statistic is the median head's exponent."
         ),
         control="the stream without the norm (part 2); random initialisation; shuffled text",
         rule=(
-            "Three parts about how Var(q·k) grows with the width k; the weakest decides.\n"
+            "Three parts about how Var(q·k) grows with the width k; the weakest decides. Every comparison uses the "
+            "whole interval.\n"
             "Part 1, with the norm, Var(q·k) = k.\n"
-            f"Supported if Var(q·k)/k is 1 within a factor of {T.scale_unit} in at least {T.sites_most:.0%} of layers, "
-            f"and the exponent of random draws is 1 ± {T.scale_exponent_within}.\n"
+            f"Supported if Var(q·k)/k is within a factor of {T.scale_unit} of 1 in at least {T.sites_most:.0%} of "
+            f"layers, and the exponent of random draws is 1 ± {T.scale_exponent_within}.\n"
             f"Refuted if Var(q·k)/k is within that factor in at most {T.sites_few:.0%} of layers, or if the exponent "
-            f"lies outside 1 ± {T.scale_exponent_within}.\n"
+            f"is outside 1 ± {T.scale_exponent_within}.\n"
             "Qualified in between.\n"
             "Part 2, without the norm Var(q·k)/k follows the stream's length.\n"
-            f"Supported if Var(q·k)/k without the norm is farther from 1 than a factor of {T.scale_norm:g} in at least "
-            f"{T.sites_most:.0%} of layers.\n"
-            f"Refuted if it is so in at most {T.sites_few:.0%}: there the stream has unit variance by itself.\n"
+            f"Supported if Var(q·k)/k without the norm differs from 1 by more than a factor of {T.scale_norm:g} in at "
+            f"least {T.sites_most:.0%} of layers.\n"
+            f"Refuted if this holds in at most {T.sites_few:.0%} of layers: there the stream has unit variance by "
+            "itself.\n"
             "Qualified in between.\n"
             "Part 3, 1/√k undoes the growth in the model's heads.\n"
             f"Supported if the exponent is 1 ± {T.scale_exponent_within} in at least {T.sites_most:.0%} of heads.\n"
-            f"Refuted if it is in at most {T.sites_few:.0%} of heads.\n"
+            f"Refuted if this holds in at most {T.sites_few:.0%} of heads.\n"
             "Qualified in between.\n"
-            "Intervals count as a whole. Each part is undecided if layers or heads whose interval spans a limit could "
-            "turn its verdict. Part 3 is also undecided if half of the heads or more have scores that do not vary; "
-            "with fewer, such heads are left out.\n"
+            "Each part is undecided if layers or heads whose interval spans a limit could change its verdict, or if "
+            "intervals are missing. Part 3 is also undecided if the scores of half of the heads or more do not vary; "
+            "if fewer do not vary, they are left out.\n"
             "A part of our own decides nothing: whether scores have a variance near 1. It depends on the size of the "
-            "weights, of which the source says nothing."
+            "weights, which the source does not mention."
         ),
         kind="behaviour",
         changes=(
@@ -103,6 +105,7 @@ class ScoreScale:
         rewordings=(
             Rewording("2026-11-18", "1bb9e3d51a24", 2),
             Rewording("2026-11-18", "2b92e6b2ac63", 2),
+            Rewording("2026-11-19", "3670c7fd0448", 2),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (HEADS, SAMPLES)
@@ -190,7 +193,7 @@ def _with_norm(scales: StreamScales, growth: dict[int, Floats]) -> Part:
         verdict, why = "undecided", missing_interval(*measured)
     low, high = scales.range(scales.normed)
     reading = (
-        f"With the norm, Var(q·k)/k behind Gaussian weights is {low} to {high} over layers (the law: 1), and Var(q·k) "
+        f"With the norm and Gaussian weights, Var(q·k)/k is {low} to {high} over layers (the law: 1), and Var(q·k) "
         f"grows like k^{say(exponent, '.2f')}"
     )
     statistic = Statistic("exponent of Var(q·k) in k, Gaussian weights", *measured)
@@ -203,7 +206,7 @@ def _without_norm(scales: StreamScales) -> Part:
     same = [layer for layer, low in zip(scales.layers, distances[:, 1], strict=True) if not low > np.log(T.scale_norm)]
     near_one = f"; it is near 1 anyway in {name_sites(same)}" if same and verdict != "refuted" else ""
     low, high = scales.range(scales.bare)
-    reading = f"Without the norm it would be {low} to {high}, the squared mean square of the stream{near_one}"
+    reading = f"Without the norm Var(q·k)/k would be {low} to {high}, the squared mean square of the stream{near_one}"
     return Part("without the norm it follows the stream's length", verdict, reading, why=why)
 
 

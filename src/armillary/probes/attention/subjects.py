@@ -78,7 +78,7 @@ class Subjects:
             "Are the words that a head writes most strongly alike, and more so in later layers? Coherence is the mean "
             f"cosine between the embeddings of the {TOP} output tokens (made of letters) that a right singular vector "
             f"of W_VO promotes most: over a head's first {DIRECTIONS} vectors, weighted by singular value, without "
-            "pairs of forms of one word. A vector has two ends: the one along which output tokens reach farther is "
+            "pairs of forms of one word. A vector has two ends; the one along which output tokens reach farther is "
             "read. Only weights are read.\n"
             f"{CROWDS}\n"
             "Embeddings are centred, and the hundredth of their principal axes with the most variance is removed: "
@@ -86,37 +86,41 @@ class Subjects:
             "Excess is coherence above chance, the larger of two: (a) random tokens of similar frequency. The token "
             f"number is the frequency rank, as in vocabularies built by merging. (b) {RANDOM_DIRECTIONS} random "
             f"directions (up to {MOST_DIRECTIONS} in small models) with the head's own energy over the axes of the "
-            "output matrix, read in the same way. Any direction picks tokens that resemble each other, because tokens "
-            "are read with the matrix by which they are compared, and along loud axes more so; hence (b).\n"
-            "Two statistics: the mean excess of the heads of the last third of layers, and the rise of the excess from "
-            "first to last layer by least squares.\n"
+            "output matrix, read in the same way. (b) is needed because any direction picks tokens that resemble each "
+            "other, more so along axes with much energy: tokens are read with the same matrix by which they are "
+            "compared.\n"
+            "Two statistics: the mean excess of the heads of the last third of layers, and the rise of the excess "
+            "from first to last layer by least squares.\n"
             "Intervals are a bootstrap over the directions of each head and the draws of its chance. All heads are "
-            "measured, so heads are not drawn."
+            "measured, so heads are not resampled."
         ),
-        control=("random tokens of similar frequency; random directions as loud as the head's; random initialisation"),
+        control=(
+            "random tokens of similar frequency; random directions with the head's own energy; random initialisation"
+        ),
         rule=(
             f"A head has a subject if its excess is at least {T.subject_excess} and significant (at most "
             f"{T.false_discovery:.0%} false discoveries over heads, Benjamini–Hochberg). Two parts, both asserted by "
-            "the source; the weaker decides. Whole intervals count.\n"
+            "the source; the weaker decides. Comparisons use whole intervals.\n"
             "Part 1, heads of the last third have a subject.\n"
-            "Supported if their mean excess lies above that of untrained models, and the share of them with a subject "
-            f"at {T.heads_many:.0%} or above.\n"
-            f"Refuted if the share ends at {T.sites_few:.0%} or below, or if the mean excess is no larger than "
-            "untrained models reach.\n"
-            "Qualified if the mean excess lies above that of untrained models, and the share between "
+            "Supported if their mean excess is above that of untrained models, and the share of them with a subject "
+            f"is at least {T.heads_many:.0%}.\n"
+            f"Refuted if the share is at most {T.sites_few:.0%}, or if the mean excess is no larger than that of "
+            "untrained models.\n"
+            "Qualified if the mean excess is above that of untrained models, and the share is between "
             f"{T.sites_few:.0%} and {T.heads_many:.0%}; the reading names the heads.\n"
-            f"Undecided if the mean excess spans what untrained models reach, or the share spans {T.sites_few:.0%} or "
-            f"{T.heads_many:.0%}.\n"
+            "Undecided if an interval spans its limit: what untrained models reach for the mean excess, "
+            f"{T.sites_few:.0%} or {T.heads_many:.0%} for the share.\n"
             "Part 2, more so than earlier heads.\n"
-            "Supported if the rise lies above 0 and above that of untrained models.\n"
-            "Refuted if the rise lies below 0, or if it lies above 0 but is no larger than untrained models reach.\n"
-            "Undecided otherwise, with one exception: where the interval of the rise spans 0 and lies within "
-            f"±{T.subject_excess}, the share of the heads of the first third with a subject decides. Then part 2 is "
-            f"refuted if this share ends at {T.sites_few:.0%} or below, qualified if it lies above, and undecided if "
-            "it spans that.\n"
-            "Without untrained models both parts are undecided, unless one of these shares settles them. The claim is "
-            f"undecided with one layer, without a tokenizer, with fewer than {T.words_least} nouns that are single "
-            f"tokens, or with fewer than {T.words_least} trained tokens made of letters."
+            "Supported if the rise is above 0 and above that of untrained models.\n"
+            "Refuted if the rise is below 0, or if it is above 0 but no larger than that of untrained models.\n"
+            "Undecided otherwise, with one exception: if the interval of the rise spans 0 and is within "
+            f"±{T.subject_excess}, the share of the heads of the first third with a subject decides. Part 2 is then "
+            f"refuted if this share is at most {T.sites_few:.0%}, qualified if it is above, and undecided if its "
+            "interval spans that.\n"
+            "Without untrained models both parts are undecided, unless one of these shares, or a rise below 0, "
+            "settles them. The claim is undecided with one layer, without a tokenizer, with fewer than "
+            f"{T.words_least} nouns that are single tokens, or with fewer than {T.words_least} trained tokens made of "
+            "letters."
         ),
         changes=(
             RuleChange(
@@ -156,6 +160,7 @@ class Subjects:
             Rewording("2026-11-18", "5231eb63db6b", 5),
             Rewording("2026-11-18", "264f0b83412a", 5),
             Rewording("2026-11-18", "27ebee0dd432", 5),
+            Rewording("2026-11-19", "0f0d24ff302d", 5),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
@@ -236,8 +241,8 @@ def _intervals(
 def _deep_part(deep: Compared, share: Interval, have: Flags) -> Part:
     verdict, why = share_verdict(deep, share)
     reading = (
-        f"In the last third of layers the top tokens of a head are more similar than by chance by a mean cosine of "
-        f"{cosine(deep.model)}, in an untrained model by {cosine(deep.untrained)}. Heads with a subject there: "
+        f"In the last third of layers, the mean cosine of a head's top tokens exceeds chance by {cosine(deep.model)}; "
+        f"in an untrained model, by {cosine(deep.untrained)}. Heads with a subject there: "
         f"{among(have, thirds(len(have))[1])}, {percent(share)}.{open_share(deep, share)}"
     )
     return Part(
@@ -251,8 +256,8 @@ def _rise_part(slope: Compared, early: Interval, promoted: PromotedTokens, have:
     trend = "rises" if low > 0 else "falls" if high < 0 else "neither clearly rises nor falls"
     first = thirds(len(have))[0]
     reading = (
-        f"With depth this excess {trend}: from first to last layer it changes by {cosine(slope.model)}, in an "
-        f"untrained model by {cosine(slope.untrained)}. Heads with a subject in the first third: "
+        f"With depth this excess {trend}: from first to last layer it changes by {cosine(slope.model)}; in an "
+        f"untrained model, by {cosine(slope.untrained)}. Heads with a subject in the first third: "
         f"{among(have, first)}, {percent(early)}. By chance the top tokens have a mean cosine of "
         f"{say(promoted.chances.max(-1).mean(), '.2f')}."
     )
@@ -296,9 +301,11 @@ def _table(evidence: Evidence, promoted: PromotedTokens, centred: PromotedTokens
     return head_table(
         evidence.anatomy,
         cells("coherence", f"mean cosine between different words among its top {TOP} tokens", promoted.head_coherence),
-        cells("chance_direction", "the same for random directions as loud as the head's", promoted.chances[..., 0]),
+        cells(
+            "chance_direction", "the same for random directions with the head's own energy", promoted.chances[..., 0]
+        ),
         cells("chance_frequency", "the same for random tokens of similar frequency", promoted.chances[..., 1]),
-        cells("excess", "coherence less the larger of both", promoted.excess),
+        cells("excess", "coherence minus the larger of both", promoted.excess),
         cells(
             "excess_centred", "the same by embeddings that were only centred, forms of one word counted", centred.excess
         ),

@@ -47,8 +47,8 @@ class Concentration:
         statement="High-dimensional vectors fall on a thin shell even without normalisation.",
         source="S2",
         question=(
-            "Random vectors of many dimensions all have nearly the same length. Do tokens have nearly the same "
-            "length already before a norm makes them equal?"
+            "Random vectors of many dimensions all have nearly the same length. Do tokens have nearly the same length "
+            "even before a norm?"
         ),
         definition=(
             "How much tokens differ in length before each norm: the standard deviation of ‖x‖ over its mean (the "
@@ -60,14 +60,14 @@ class Concentration:
         ),
         control="Gaussian vectors of the same dimension (Monte-Carlo); random initialisation; shuffled text",
         rule=(
-            "The tokens before a norm follow the Gaussian law if their spread is at most "
-            f"{T.shell_law_factor:g}/√(2d). They form a thin shell if they follow the law, or if their spread is at "
-            f"most {T.shell_thin:.0%}. A limit counts as met, or missed, with the whole interval.\n"
+            f"Tokens before a norm follow the Gaussian law if their spread is at most {T.shell_law_factor:g}/√(2d). "
+            f"They form a thin shell if they follow the law, or if their spread is at most {T.shell_thin:.0%}. Every "
+            "comparison uses the whole interval of the spread.\n"
             f"Supported if tokens follow the law before at least {T.sites_most:.0%} of norms.\n"
-            "Refuted if they form no thin shell before the median norm.\n"
+            "Refuted if tokens before the median norm form no thin shell.\n"
             "Qualified otherwise; the reading names the norms.\n"
             "Undecided if intervals that span a limit could change the verdict.\n"
-            "Untrained vectors may follow the law too: chance makes the shell, not training."
+            "Untrained vectors may follow the law too: the shell comes from chance, not from training."
         ),
         kind="behaviour",
         changes=(
@@ -77,7 +77,10 @@ class Concentration:
                 "of norms just around the limit turned with the seed",
             ),
         ),
-        rewordings=(Rewording("2026-11-18", "92b8a6d783e2", 1),),
+        rewordings=(
+            Rewording("2026-11-18", "92b8a6d783e2", 1),
+            Rewording("2026-11-19", "56140187cf1b", 1),
+        ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (LENGTHS,)
 

@@ -53,12 +53,12 @@ class Contrast:
         ),
         definition=(
             "How much a token's nearest token stands out (its contrast): (mean − nearest)/mean distance to tokens of "
-            "other words and documents. It is 0 where all tokens are equally far, and 1 where one coincides. The mean "
-            "is taken over tokens, one of each word form. In many dimensions the contrast of random points goes to 0, "
-            "which is the curse that the sources speak of.\n"
+            "other words and documents. It is 0 if all tokens are equally far, and 1 if one coincides with it. It is "
+            "averaged over tokens, one of each word form. In many dimensions the contrast of random points goes to 0, "
+            "which is the curse of dimensionality that the sources speak of.\n"
             "It is measured in two ways: by the angle between two tokens after a norm, and by the distance between "
             "them before it. Each is divided by the contrast of as many Gaussian vectors of the same dimension, "
-            "because angles and distances differ in contrast even then.\n"
+            "because even for those the contrasts of angles and of distances differ.\n"
             "The statistic is this ratio for angles, at the median norm. (The straight distance on the sphere orders "
             "tokens as the angle does, so it has the same neighbours.)\n"
             f"Hubs are tokens that are among the {NEAR} nearest of many others. They show as skewness of that count."
@@ -69,23 +69,24 @@ class Contrast:
             "text"
         ),
         rule=(
-            "Two parts decide, by the weaker one.\n"
+            "The weaker of parts 1 and 2 decides. 'Above' and 'below' refer to whole intervals.\n"
             "Part 1, angles keep their contrast.\n"
-            f"Supported if the contrast of angles lies above {T.contrast_ratio:g} times that of random directions, "
-            "with both intervals.\n"
-            "Refuted if it lies below, with both intervals.\n"
+            f"Supported if the contrast of angles is above {T.contrast_ratio:g} times that of random directions.\n"
+            "Refuted if it is below.\n"
             "Part 2, angles keep more than distances. Each contrast is divided by that of random vectors, and the "
             "quotient for angles by the one for distances.\n"
-            f"Supported if the whole interval of the result lies above {T.contrast_more:g}.\n"
-            "Refuted if it lies below.\n"
+            f"Supported if the result is above {T.contrast_more:g}.\n"
+            "Refuted if it is below.\n"
             "Part 3 is ours and decides nothing: angles have fewer hubs than distances.\n"
-            "Supported if the skewness is smaller by angle than by distance, refuted if it is larger.\n"
-            "Each part is undecided where an interval spans its limit."
+            "Supported if the skewness is smaller by angle than by distance.\n"
+            "Refuted if it is larger.\n"
+            "Each part is undecided if an interval spans its limit."
         ),
         kind="behaviour",
         rewordings=(
             Rewording("2026-11-18", "f237b0e8e110", 0),
             Rewording("2026-11-18", "165dd022bbf0", 0),
+            Rewording("2026-11-19", "ab7d34bb7add", 0),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (COVARIANCES, SAMPLES)
@@ -106,8 +107,8 @@ class Contrast:
             statistic=Statistic("contrast of angles over that of random directions, median norm", value, low, high),
             n=count,
             controls=_controls(evidence, random, count),
-            headline=f"The nearest token stands out {say(value, '.2g')} times as much as among random directions by "
-            f"angle, {say(value / more[0], '.2g')} times by distance before the norm",
+            headline=f"By angle, the nearest token stands out {say(value, '.2g')} times as much as among random "
+            f"directions; by distance before the norm, {say(value / more[0], '.2g')} times",
             table=contrast_table(evidence, near),
             quantities=contrast_lines(evidence, near, random, count),
         )

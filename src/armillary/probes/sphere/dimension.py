@@ -60,31 +60,31 @@ class EffectiveDimension:
         source="S3",
         question="Count how many directions tokens use, before a norm and after it. Are there two fewer after it?",
         definition=(
-            "The number of dimensions that tokens use after a norm, less the number that the same tokens use before "
+            "The number of dimensions that tokens use after a norm, minus the number that the same tokens use before "
             "it, at the median site. S3 predicts −2: one for the plane and one for the constant length. −1 would be "
             "one constraint, 0 none.\n"
             "Dimensions are counted in three ways.\n"
-            "Participation ratio (the statistic): (Σλ)²/Σλ² of the covariance's eigenvalues λ, the number of equally "
-            "strong axes. Σλ² is estimated from pairs of tokens of different documents, because a covariance of few "
-            "tokens makes it too large.\n"
+            "Participation ratio (the statistic): (Σλ)²/Σλ² of the covariance's eigenvalues λ, the effective number "
+            "of equally strong axes. Σλ² is estimated from pairs of tokens of different documents, because the "
+            "covariance of few tokens overestimates it.\n"
             "Rank: axes with any variance, above 1e-6 of the mean.\n"
-            "TwoNN: coordinates near a token, from its two nearest tokens (one token per word form). With few tokens "
-            "it comes out too low.\n"
-            "How many of d − 2 dimensions tokens fill after the norm is described and decides nothing (d is the width "
-            "of the model): S3's d − 2 is an upper bound."
+            "TwoNN: the dimension near a token, estimated from its two nearest tokens (one token per word form). With "
+            "few tokens it comes out too low.\n"
+            "How many of d − 2 dimensions tokens fill after the norm is reported but decides nothing (d is the width "
+            "of the model), because S3's d − 2 is an upper bound."
         ),
         control=(
             "random initialisation, several times; Gaussian vectors through the norm (−1 under LayerNorm, 0 under "
             "RMSNorm); for TwoNN after the norm a Gaussian with the same mean and covariance"
         ),
         rule=(
-            "Three parts, one per way of counting; the weakest decides, because S3 claims the change whatever the way "
-            "of counting.\n"
-            f"Supported if the change lies within −{T.dimension_removed:.0f} ± {T.dimension_within}, with its whole "
-            "interval.\n"
-            "Refuted if the whole interval lies outside.\n"
+            f"Three parts, one per way of counting, each comparing the change with −{T.dimension_removed:.0f}. The "
+            "weakest decides, because S3 claims the change for any way of counting.\n"
+            f"Supported if the whole interval of the change is within −{T.dimension_removed:.0f} ± "
+            f"{T.dimension_within}.\n"
+            "Refuted if the whole interval is outside.\n"
             "Undecided if the interval spans a limit or is missing.\n"
-            "The interval of the rank reaches from the smallest to the largest change among all documents and either "
+            "For the rank, the interval runs from the smallest to the largest change among all documents and either "
             "half of them."
         ),
         kind="behaviour",
@@ -98,6 +98,7 @@ class EffectiveDimension:
         rewordings=(
             Rewording("2026-11-18", "69115479da3b", 1),
             Rewording("2026-11-18", "97b29b80d77f", 1),
+            Rewording("2026-11-19", "206efa30a639", 1),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (COVARIANCES, SAMPLES)
@@ -180,10 +181,8 @@ def _reading(parts: Sequence[Part], sites: Sequence[Dimensions], full: int) -> s
     used = say(median_defined(site.all_tokens for site in sites) / full, ".0%")
     near = median_defined(float(inverse(site.two_nn.sum(0))[0]) for site in sites)
     gaussian = median_defined(site.gaussian_two_nn for site in sites)
-    described = (
-        f"After the norm, features use {used} of d − 2 = {full} dimensions by participation ratio; near a token "
-    )
-    described += f"TwoNN counts {say(near)}, for a Gaussian of the same covariance {say(gaussian)}."
+    described = f"After the norm, features use {used} of d − 2 = {full} dimensions by participation ratio. "
+    described += f"Near a token TwoNN finds {say(near)}; for a Gaussian of the same covariance, {say(gaussian)}."
     return " ".join([*(part.reading for part in parts), described])
 
 

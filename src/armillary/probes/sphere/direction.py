@@ -38,7 +38,7 @@ class Direction:
         statement="Direction carries the meaning, length does not.",
         source="S2 S3",
         question=(
-            "A token's vector has a direction and a length. Does the direction tell more than the length about which "
+            "A token's vector has a direction and a length. Does the direction say more than the length about which "
             "token comes next, and does changing the length hurt the prediction less?"
         ),
         definition=(
@@ -46,42 +46,46 @@ class Direction:
             "token, the others do not. AUC says how often a measure ranks a same-next-token pair above another pair: "
             "0.5 by chance, 1 always.\n"
             "(1) How well does the angle separate such pairs, and how well does the length? The statistic is "
-            "AUC(cosine) − AUC(|Δ length|): 0 if length tells as much as direction, 0.5 at most.\n"
+            "AUC(cosine) − AUC(|Δ length|): 0 if length says as much as direction, 0.5 at most.\n"
             "(2) Euclidean distance depends on both. If it separates better than the angle, length adds something.\n"
             "(3) The stream after a block is scaled by ½ or 2, or turned in a random direction by 29° or 60°, which "
-            "moves it equally far. Which costs more next-token loss, in the mean over a few blocks without the last? "
-            "Norms ignore the scale of their input, but later blocks add to the stream, so its length can matter.\n"
-            "That z(cx) = z(x) holds by definition, except for ε; the table has the largest deviation."
+            "moves it by the same distance. Which increases the next-token loss more, averaged over a few blocks "
+            "other than the last? Norms ignore the scale of their input, but later blocks add to the stream, so its "
+            "length can matter.\n"
+            "By definition z(cx) = z(x), except for ε; the table has the largest deviation."
         ),
         control=(
             "random initialisation, several times; permuted next tokens; shuffled text; for (3) the last block, "
             "whose scale the final norm removes"
         ),
         rule=(
-            "Three parts; the weakest decides. Intervals must lie wholly on one side of a limit.\n"
+            "Three parts; the weakest decides. Every comparison uses the whole interval, unless it is said to use "
+            "values.\n"
             "Part 1, the angle separates better than length.\n"
-            f"Supported if the difference lies above {T.direction_margin} and above that of untrained twins, and "
-            f"AUC(cosine) above {T.direction_auc}.\n"
-            "Qualified if only AUC(cosine) is too low.\n"
-            f"Refuted if the difference lies below {T.direction_margin}, or below what untrained models surely reach "
-            "(the lower end of the interval in which their upper end lies).\n"
+            f"Supported if the difference is above {T.direction_margin} and above that of untrained twins, and "
+            f"AUC(cosine) is above {T.direction_auc}.\n"
+            f"Qualified if the difference is, but AUC(cosine) is below {T.direction_auc}.\n"
+            f"Refuted if the difference is below {T.direction_margin}, or below that of untrained twins. (The upper "
+            "end of the twins' interval is itself uncertain: to refute, the difference must be below the lower bound "
+            "of that end.)\n"
             "Part 2, distance separates no better than the angle.\n"
             f"Supported if AUC(cosine) is at most {T.direction_margin} below AUC(distance).\n"
             "Refuted if it is further below.\n"
-            f"Undecided if AUC(cosine) and AUC(distance) are both below {T.direction_auc}: then neither separates.\n"
+            f"Undecided if the values of AUC(cosine) and AUC(distance) are both below {T.direction_auc}: then neither "
+            "separates.\n"
             "Part 3, a change of length costs less than an equal change of direction.\n"
             f"Supported if both scalings cost at most {T.length_share} of what their turns cost.\n"
-            "Refuted if both cost as much as their turns, or more.\n"
-            f"Qualified if one scaling costs more than {T.length_share} of its turn, and one, the same or the other, "
-            "less than its turn.\n"
+            "Refuted if both cost at least as much as their turns.\n"
+            f"Qualified if one scaling costs more than {T.length_share} of its turn, and one (the same or the other) "
+            "costs less than its turn.\n"
             f"Undecided unless both turns cost more than {T.turning_cost} nats per token, and the turn by 60° after "
-            "the middle one of these blocks more than at random initialisation.\n"
-            "Every part is undecided where an interval is missing, or spans its limit and could change the part's "
+            "the middle one of these blocks costs more than at random initialisation.\n"
+            "Every part is undecided if an interval is missing, or spans a limit and could change the part's "
             "verdict.\n"
-            "Without a next-token loss, or with a single block, part 3 does not apply, and the claim is qualified at "
-            "most.\n"
-            "A fourth part is ours and decides nothing: is the angle's advantage over distance larger at norms where "
-            "lengths spread more?"
+            "Without a next-token loss, or with a single block, part 3 does not apply, and the claim is at most "
+            "qualified.\n"
+            "Part 4 is ours and decides nothing: the angle's advantage over distance is larger at norms where lengths "
+            "spread more."
         ),
         kind="learned",
         changes=(
@@ -101,6 +105,7 @@ class Direction:
         rewordings=(
             Rewording("2026-11-18", "fdc46cd73d5d", 3),
             Rewording("2026-11-18", "7c2802f79163", 3),
+            Rewording("2026-11-19", "b029b6eb7639", 3),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (SAMPLES, LAST_SAMPLES)
@@ -190,7 +195,7 @@ def _headline(model: Separations, result: Displaced | None) -> str:
     share = float("nan") if result is None else result.share(FACTORS, result.inner)[0]
     if np.isnan(share):
         return predicts
-    return f"{predicts}; scaling the stream costs {say(share, '.2g')} of turning it as far"
+    return f"{predicts}; scaling the stream costs {say(share, '.2g')} times as much as turning it"
 
 
 def _quantities(evidence: Evidence, aucs: Floats, result: Displaced | None) -> tuple[Quantity, ...]:

@@ -45,7 +45,7 @@ RATIO = "95th over 5th percentile of the semi-axes, median site"
 
 @dataclass(frozen=True)
 class Ellipsoid:
-    """Semi-axes √d·|γ_i| and centre β, from the weights alone, beside those of untrained models."""
+    """Semi-axes √d·|γ_i| and centre β, from the weights alone, next to those of untrained models."""
 
     claim: ClassVar[Claim] = Claim(
         id="sphere.ellipsoid",
@@ -53,22 +53,23 @@ class Ellipsoid:
         statement="The gain γ warps the sphere into an ellipsoid and the shift β displaces it.",
         source="S0 S3",
         question=(
-            "A norm ends by multiplying each axis by a gain γ and adding a shift β. Do these stretch the sphere "
-            "clearly into an ellipsoid, and move its centre?"
+            "A norm ends by multiplying each axis by a gain γ and adding a shift β. Do these clearly stretch the "
+            "sphere into an ellipsoid and move its centre?"
         ),
         definition=(
             "A norm's output is γz + β. These vectors lie on an ellipsoid with semi-axes √d·|γ_i| and centre β.\n"
-            "The statistic is how long the long axes are compared with the short ones, at the median norm: the 95th "
-            f"percentile of the semi-axes over the 5th. Flat axes, shorter than {T.flat_axis:.0%} of the median, are "
-            "left out. (The longest over the shortest, in the table, grows with d even for random gains.)\n"
+            "The statistic is the ratio of long to short axes at the median norm: the 95th percentile of the "
+            f"semi-axes over the 5th. Flat axes, shorter than {T.flat_axis:.0%} of the median, are left out. (The "
+            "longest over the shortest, in the table, grows with d even for random gains.)\n"
             "The displacement is how far the centre has moved: ‖β‖/(√d·rms γ), in typical semi-axes.\n"
             "Both come from the weights alone. No text is read, so there is no interval."
         ),
         control="random initialisation, several times: γ = 1 and β = 0, so the ratio is 1 and the displacement 0",
         rule=(
             f"Two parts; the weaker decides. A norm is warped if its ratio is at least {T.warp_ratio}, and round if it "
-            f"is at most {T.warp_none}. It is displaced if its displacement is at least {T.displacement}. A norm that "
-            "is no more warped, or displaced, than at random initialisation counts as round, or as not displaced.\n"
+            f"is at most {T.warp_none}. It is displaced if its displacement is at least {T.displacement}. A norm whose "
+            "ratio does not exceed that of untrained twins (the upper end of their interval) counts as round; one "
+            "whose displacement does not exceed theirs counts as not displaced.\n"
             "Part 1, γ warps.\n"
             f"Supported if at least {T.sites_most:.0%} of norms are warped.\n"
             f"Refuted if at most {T.sites_few:.0%} of norms are not round.\n"
@@ -77,8 +78,7 @@ class Ellipsoid:
             f"Supported if at least {T.sites_most:.0%} of norms are displaced.\n"
             f"Refuted if at most {T.sites_few:.0%} are.\n"
             "Qualified otherwise.\n"
-            "Where no norm has a β, nothing can be displaced: part 1 decides alone, and the claim is qualified at "
-            "most.\n"
+            "If no norm has a β, nothing can be displaced: part 1 decides alone, and the claim is at most qualified.\n"
             "Both parts are undecided without untrained twins."
         ),
         kind="learned",
@@ -93,6 +93,7 @@ class Ellipsoid:
         rewordings=(
             Rewording("2026-11-18", "45523023e279", 1),
             Rewording("2026-11-18", "c3a4c198e61c", 1),
+            Rewording("2026-11-19", "3849813af577", 1),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
@@ -180,7 +181,7 @@ def _shift_part(evidence: Evidence, displacements: Floats, displaced: Flags) -> 
         reading = "These norms have no β, so the centre stays at the origin."
         return Part(name, "undecided", reading, asserted=False, why=Why.NOT_APPLICABLE)
     value = float(np.nanmedian(displacements))
-    reading = f"β moves the centre by {say(value, '.2g')} of a semi-axis (median site), enough to count at "
+    reading = f"β moves the centre by {say(value, '.2g')} semi-axes (median site) and counts as a displacement at "
     reading += f"{_count(evidence, displaced)}."
     verdict, why = _verdict(evidence, displaced, displaced)
     statistic = Statistic("displacement of the centre, median site", value, value, value, "semi-axes")

@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 GAINED, PROJECTION = "the norm with its gain symmetrises", "the projection alone symmetrises"
 # S3, section 2: 'this paper exclusively analyzes the pre-LN variant'.
 POST = (
-    "S3 speaks of models with a norm before each sublayer alone. In this one a norm follows each sublayer: the cycle "
-    "begins with the sublayer, and the norm before it has ended the one before."
+    "S3 is about models with a norm before each sublayer. In this one a norm follows each sublayer, so the norm that "
+    "a sublayer reads is the one that ended the previous sublayer."
 )
 
 
@@ -67,50 +67,53 @@ class Isotropy:
         definition=(
             "How evenly a cloud of tokens spreads over all axes (isotropy), at four stations of every sublayer "
             "(attention or feed-forward): x before its norm, z on the sphere, y after gain and shift (what the "
-            "sublayer reads), and the write (what it adds). The same ordinary tokens are taken everywhere.\n"
-            "Isotropy is the participation ratio over the number of axes: (Σλ)²/Σλ²/d of the covariance's "
-            "eigenvalues λ. It is 1 where all axes are equally strong and 1/d where there is only one. Σλ² comes "
-            "from pairs of tokens of different documents, so that few tokens do not look like few axes.\n"
+            "sublayer reads), and the write (what it adds). The same ordinary tokens are used at every station.\n"
+            "Isotropy is the participation ratio over the number of axes: (Σλ)²/Σλ²/d of the covariance's eigenvalues "
+            "λ. It is 1 if all axes are equally strong and 1/d if there is only one. Σλ² comes from pairs of tokens "
+            "of different documents, so that few tokens do not look like few axes.\n"
             "The statistic is the share of sublayers in which y is more isotropic than x, and the write less "
             "isotropic than y. Both changes must exceed those of untrained models at that sublayer, with the whole "
-            "interval. The upper end of the statistic adds the sublayers whose intervals leave that open.\n"
-            "In a post-norm model, which the source leaves out, the norm that a sublayer reads is the one that "
-            "ended the sublayer before. Mean cosine and the share of the strongest axis are in the table.\n"
-            "The source also says it of the maps themselves. A map f treats all directions alike if rotating its "
-            "input rotates its output: ‖f(xR) − f(x)R‖/‖f(x)‖ is then 0. For an unrelated result it is √2. Under "
-            "LayerNorm the rotations R leave the vector (1, …, 1) in place."
+            "interval. The upper end of its interval also counts the sublayers whose intervals leave this open.\n"
+            "In a post-norm model, which the source leaves out, the norm that a sublayer reads is the one that ended "
+            "the previous sublayer. Mean cosine and the share of the strongest axis are in the table.\n"
+            "The source makes the same claim about the maps themselves. A map f treats all directions alike if "
+            "rotating its input rotates its output: ‖f(xR) − f(x)R‖/‖f(x)‖ is then 0. For an unrelated result it is "
+            "√2. Under LayerNorm the rotations R leave the vector (1, …, 1) in place."
         ),
         control=(
             "random initialisation (all twins), sublayer by sublayer; shuffled text; γ = 1 and β = 0 (z in place of "
             "y); for the maps: the twins' Gaussian weights"
         ),
         rule=(
-            "Each step is a ratio of two isotropies. The norm symmetrises at a sublayer if the ratio of y to x lies "
-            "above 1, and above what untrained models show there. The sublayer structures if the ratio of its write to "
-            "y lies below 1, and below what untrained models show there. What untrained models show is an interval "
-            "over twins of the ratio's logarithm. Whole intervals count. Sublayers at which nothing varies are left "
-            "out. The weakest of parts 1, 2, 5 and 6 decides.\n"
+            "Each step is a ratio of two isotropies. The norm symmetrises at a sublayer if the ratio of y to x is "
+            "above 1 and above that of untrained models at this sublayer. The sublayer structures if the ratio of its "
+            "write to y is below 1 and below that of untrained models there. 'Above' and 'below' refer to whole "
+            "intervals; that of untrained models is taken over twins, of the ratio's logarithm. Sublayers at which "
+            "nothing varies are left out. The weakest of parts 1, 2, 5 and 6 decides.\n"
             "Part 1, both steps at one sublayer.\n"
             f"Supported if both happen at {T.sites_most:.0%} of sublayers or more.\n"
-            f"Refuted if both could happen at {T.sites_few:.0%} of sublayers at most, given the intervals.\n"
+            f"Refuted if, given the intervals, both could happen at {T.sites_few:.0%} of sublayers at most.\n"
             f"Qualified if both happen at more than {T.sites_few:.0%} of sublayers, and could happen at fewer than "
             f"{T.sites_most:.0%}.\n"
             "Undecided otherwise.\n"
-            "Part 2, the projection alone symmetrises. The source says it of the projection, not of the gain. A "
-            "sublayer passes if the ratio of z to x lies above 1 and above what untrained models show, and fails if "
-            "its whole interval lies below one of these. The same is asked of the ratio at the median sublayer.\n"
+            "Part 2, the projection alone symmetrises: the source says it of the projection, not of the gain. A "
+            "sublayer passes if the ratio of z to x is above 1 and above that of untrained models, and fails if it is "
+            "below either. The ratio at the median sublayer is judged in the same way.\n"
             f"Supported if the median passes, and at most {T.sites_few:.0%} of sublayers fail.\n"
             f"Refuted if the median fails, and at most {T.sites_few:.0%} of sublayers pass.\n"
             f"Qualified if more than {T.sites_few:.0%} of sublayers pass, and more than {T.sites_few:.0%} fail.\n"
             "Undecided otherwise.\n"
-            "Parts 3 and 4, the norm with its gain symmetrises, and sublayers structure: by the rule of part 2. They "
-            "tell which step is missing and decide nothing. Parts 1 to 4 are undecided without untrained twins.\n"
+            "Parts 3 and 4, the norm with its gain symmetrises, and sublayers structure, follow the rule of part 2. "
+            "They show which step is missing and decide nothing. Parts 1 to 4 are undecided without untrained twins.\n"
             "Part 5, by definition: the bare norm treats all directions alike.\n"
-            f"Supported if its error under a rotation, at the median norm, is rounding ({T.roundings:g} rounding "
-            "errors of float64), refuted if it is more.\n"
+            f"Supported if its error under a rotation, at the median norm, is rounding (at most {T.roundings:g} "
+            "rounding errors of float64).\n"
+            "Refuted if it is more.\n"
             "Part 6, sublayers do not treat all directions alike.\n"
-            f"Supported if the error of the median sublayer lies above {T.rotation_unlike} (half of √2), refuted if "
-            "below, undecided if its interval spans that. Gaussian weights show it too, so it is not learned."
+            f"Supported if the error of the median sublayer is above {T.rotation_unlike} (half of √2).\n"
+            "Refuted if it is below.\n"
+            "Undecided if its interval spans that limit. Gaussian weights show such an error too, so it is not "
+            "learned."
         ),
         kind="learned",
         changes=(
@@ -148,6 +151,7 @@ class Isotropy:
         rewordings=(
             Rewording("2026-11-18", "12e183707fff", 5),
             Rewording("2026-11-18", "a747f99a0b2b", 5),
+            Rewording("2026-11-19", "20d3638bdf22", 5),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (SAMPLES, WRITE_SAMPLES)
@@ -264,7 +268,7 @@ def _gained(bare: StationChange, raised: StationChange) -> str:
 def headline(raised: StationChange, bare: StationChange, lowered: StationChange) -> str:
     """Each step may be common where both together are rare: the number of sublayers that do both comes first."""
     up, alone, down = (change.sure_and_possible[0] for change in (raised, bare, lowered))
-    beyond = " beyond untrained models" if raised.twins else ""
+    beyond = ", beyond untrained models" if raised.twins else ""
     return (
         f"At {(up & down).sum()} of {len(up)} sublayers the norm with its gain makes the cloud of tokens more "
         f"isotropic and the sublayer less so{beyond} (the norm at {up.sum()}, its projection alone at {alone.sum()}, "

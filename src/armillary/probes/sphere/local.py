@@ -69,19 +69,20 @@ class Local:
         ),
         control="the same balls before the norm (slope 0); random initialisation, several times; shuffled text",
         rule=(
-            "Two parts; the weaker decides. Intervals must lie wholly on one side of a limit.\n"
+            "Two parts; the weaker decides. 'Above', 'below' and 'within' refer to the whole interval.\n"
             "Part 1, constant length.\n"
-            f"Supported if the slope lies within {T.local_slope:.0f} ± {T.local_slope_within} and the slope before the "
-            f"norm below {T.local_slope_none}.\n"
-            f"Refuted if the slope lies below {T.local_slope_none}.\n"
-            "Qualified if it lies elsewhere, or if the slope before the norm is not that small.\n"
+            f"Supported if the slope is within {T.local_slope:.0f} ± {T.local_slope_within} and the slope before the "
+            f"norm is below {T.local_slope_none}.\n"
+            f"Refuted if the slope is below {T.local_slope_none}.\n"
+            f"Qualified if the slope is anywhere else, or if it is within {T.local_slope:.0f} ± {T.local_slope_within} "
+            f"but the slope before the norm is above {T.local_slope_none}.\n"
             "Undecided if an interval spans a limit or is missing.\n"
             "Part 2, the plane (LayerNorm only).\n"
-            f"Supported if the variance along 1 is at most {T.zero_eigenvalue:.0e} of the tangential one at every "
+            f"Supported if the variance along 1 is at most {T.zero_eigenvalue:.0e} of the tangential variance at every "
             "norm.\n"
             "Refuted otherwise.\n"
-            "RMSNorm has no plane: there the claim is qualified at most.\n"
-            "Balls that are not contracted are a part of our own and decide nothing."
+            "RMSNorm has no plane: a model with RMSNorm is at most qualified.\n"
+            "The part on balls that are not contracted is ours and decides nothing."
         ),
         kind="definition",
         changes=(
@@ -94,6 +95,7 @@ class Local:
         rewordings=(
             Rewording("2026-11-18", "f326fd7bfc9e", 1),
             Rewording("2026-11-18", "93c85a48c360", 1),
+            Rewording("2026-11-19", "86cf60efe355", 1),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (SAMPLES,)

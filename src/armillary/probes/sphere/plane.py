@@ -59,14 +59,14 @@ class Plane:
             "the same tokens before the norm; Gaussian vectors (1 on average); random initialisation; shuffled text"
         ),
         rule=(
-            f"A norm is in the plane if d · mean cos²(z, 1) is at most {T.plane_ratio}. Under LayerNorm, the mean of "
-            "every token's coordinates must also be no more than rounding error.\n"
+            f"A norm is in the plane if d · mean cos²(z, 1) is at most {T.plane_ratio}, with its whole interval. Under "
+            "LayerNorm, the mean of every token's coordinates must also be zero up to rounding error.\n"
             f"Supported if at least {T.sites_most:.0%} of norms are in the plane.\n"
-            f"Qualified if more than {T.sites_few:.0%} of norms are, but fewer than {T.sites_most:.0%}. Also "
-            "qualified, in place of supported, if the RMSNorms of a model have no larger share in the plane than those "
-            "of its untrained twins (the upper end of their interval), or if there are no twins to compare with.\n"
+            f"Qualified if more than {T.sites_few:.0%} but fewer than {T.sites_most:.0%} of norms are. Also qualified, "
+            "instead of supported, if the model has RMSNorms and their share in the plane is no larger than in its "
+            "untrained twins (the upper end of their interval), or if there are no twins to compare with.\n"
             f"Refuted if at most {T.sites_few:.0%} of norms are.\n"
-            "Undecided if norms whose interval spans the limit could change the verdict."
+            "Undecided if norms whose interval spans the limit or is missing could change the verdict."
         ),
         kind="definition",
         changes=(
@@ -79,6 +79,7 @@ class Plane:
         rewordings=(
             Rewording("2026-11-18", "2bdbeebad9a3", 1),
             Rewording("2026-11-18", "28fc7c171cff", 1),
+            Rewording("2026-11-19", "8324fc79a638", 1),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (LENGTHS,)
@@ -181,7 +182,7 @@ def _reading(evidence: Evidence, inside: Flags, interval: Interval, verdict: Ver
             else f"; more than rounding at {name_sites(flagged(evidence.sites, ~inside))}"
         )
         return f"{ratio}{rest}. LayerNorm subtracts the mean, so the plane holds by construction."
-    chance = "; the interval contains 1" if low <= 1 <= high else ""
+    chance = ", and the interval contains 1" if low <= 1 <= high else ""
     where = f" ({name_sites(flagged(evidence.sites, inside))})" if inside.any() else ""
     beside = " An untrained model shows as much." if evidence.twins else " There is no untrained model to compare with."
     return (

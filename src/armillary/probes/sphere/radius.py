@@ -23,7 +23,7 @@ class Radius:
         statement="Normalised features have length √d.",
         source="S0 S1 S2 S3",
         question=(
-            "Does a norm give every token a vector of the same length, √d? If so, tokens lie on a sphere after it."
+            "After a norm, does every token have a vector of the same length, √d? If so, tokens lie on a sphere."
         ),
         definition=(
             "The length of a token's vector after a norm, compared with √d. z is the norm's output before gain and "
@@ -35,20 +35,25 @@ class Radius:
         ),
         control="the lengths of the same tokens before the norm; random initialisation; shuffled text",
         rule=(
-            f"A norm passes if at least {T.radius_share:.0%} of its tokens have |r − 1| ≤ {T.radius_within:.0%}.\n"
+            f"At each norm, the share of tokens with |r − 1| ≤ {T.radius_within:.0%} is compared with "
+            f"{T.radius_share:.0%}. A norm passes if the whole interval of this share is at least "
+            f"{T.radius_share:.0%}, and fails if it is below.\n"
             "Supported if every norm passes.\n"
             f"Qualified if some norms fail, but more than {T.sites_few:.0%} pass. The reading names those that fail.\n"
-            f"Refuted if at most {T.sites_few:.0%} of norms pass. Also refuted if, at any norm, r differs from "
-            f"theory or the module's output differs from γz + β, by more than {T.roundings:.0f} rounding errors (4 "
-            "for the output of a half-precision module).\n"
-            f"Undecided if norms whose interval spans {T.radius_share:.0%} could change the verdict.\n"
+            f"Refuted if at most {T.sites_few:.0%} of norms pass. Also refuted if, at any norm, r differs from theory, "
+            f"or the module's output from γz + β, by more than {T.roundings:.0f} rounding errors (4 for the output of "
+            "a half-precision module).\n"
+            f"Undecided if norms whose interval spans {T.radius_share:.0%} or is missing could change the verdict.\n"
             "Any norm with a small ε passes, trained or not."
         ),
         kind="definition",
         changes=(
             RuleChange("2026-11-16", "a norm passes or fails with its whole interval; before, its value alone decided"),
         ),
-        rewordings=(Rewording("2026-11-18", "6782b5fa086d", 1),),
+        rewordings=(
+            Rewording("2026-11-18", "6782b5fa086d", 1),
+            Rewording("2026-11-19", "64f52a483e94", 1),
+        ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (LENGTHS,)
 
@@ -136,9 +141,9 @@ def _reading(
 ) -> str:
     if wrong:
         return f"At {name_sites(wrong)} the module does not compute the norm that its weights and ε describe."
-    exact = "The norm's formula makes it so; only ε can shorten a token."
-    share = f"{say(value, '.1%')} of tokens have the length √d to within 1 % at the worst norm. Before the norm, "
-    share += f"{say(before, '.1%')} of tokens lie within 1 % of the median length (median site)."
+    exact = "This follows from the norm's formula; only ε can shorten a token."
+    share = f"{say(value, '.1%')} of tokens have length √d to within 1% at the worst norm. Before the norm, "
+    share += f"{say(before, '.1%')} of tokens are within 1% of the median length (median site)."
     if verdict == "undecided":
         return f"{share} The intervals of some norms span {T.radius_share:.0%}. Give more text."
     if failing:

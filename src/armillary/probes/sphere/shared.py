@@ -30,14 +30,14 @@ class Shared:
             "shifts of their norms. Does the model still predict as well after such an exchange?"
         ),
         definition=(
-            "The change of the next-token loss when two neighbouring layers exchange the gains γ and shifts β of their "
-            "norms. If all layers share one space, that should cost little. The statistic is the median of three pairs "
-            "spread over the depth. Pairs further apart are drawn.\n"
+            "The change of the next-token loss when two neighbouring layers exchange the gains γ and shifts β of "
+            "their norms. If all layers share one space, this should cost little. The statistic is the median of "
+            "three pairs spread over the depth. Pairs further apart are shown in the figure.\n"
             "S0 says that norms create a consistent vector space across all layers. S3 says that each norm's γ and β "
-            "define a canvas of its own for each step.\n"
+            "define a separate canvas for each step.\n"
             "Also measured, from weights and states: the correlation over axes of two layers' γ, and of their β; and "
-            "how far the strongest d/16 principal axes of tokens after a norm coincide at two layers (d is the width "
-            "of the model), each taken from one half of the documents."
+            "how much the strongest d/16 principal axes of tokens after a norm overlap between two layers (d is the "
+            "width of the model), those of each layer taken from another half of the documents."
         ),
         control=(
             "the same layers with the axes of their own γ and β permuted. For correlations: permuted axes. For "
@@ -45,22 +45,23 @@ class Shared:
             "0, so neither an exchange nor a permutation changes anything"
         ),
         rule=(
-            f"A pair of layers shares its space if the exchange costs less than {T.shared_cost} nats per token, and "
-            "less than the permutation. Whole intervals count, corrected for the number of pairs.\n"
+            f"For each pair of neighbouring layers, the cost of the exchange is compared with {T.shared_cost} nats per "
+            "token and with the cost of the permutation. A pair shares its space if the exchange costs less than "
+            "both. 'More' and 'less' refer to whole intervals, corrected for the number of pairs.\n"
             "Supported if every pair shares its space.\n"
-            "Refuted if at every pair the exchange costs more than the permutation, and does not surely cost less than "
-            f"{T.shared_cost} nats.\n"
-            "Qualified if neither is possible any more. Then at one pair the exchange surely costs more than "
-            f"{T.shared_cost} nats or more than the permutation; and at one pair, the same or another, it surely costs "
-            f"less than {T.shared_cost} nats or less than the permutation.\n"
-            "Undecided if intervals leave it open.\n"
-            f"A pair says nothing if neither the exchange nor the permutation costs as much as {T.shared_cost} nats, "
-            "and intervals do not tell which of the two costs more. Without any other pair the claim is undecided. It "
+            "Refuted if at every pair the exchange costs more than the permutation, and its interval is not wholly "
+            f"below {T.shared_cost} nats.\n"
+            f"Qualified if neither is possible any more: at one pair the exchange costs more than {T.shared_cost} nats "
+            f"or more than the permutation; and at one pair (the same or another) it costs less than {T.shared_cost} "
+            "nats or less than the permutation.\n"
+            "Undecided if intervals leave it open or are missing.\n"
+            f"A pair is left out if neither the exchange nor the permutation costs as much as {T.shared_cost} nats, "
+            "and intervals do not show which of the two costs more. If no pair is left, the claim is undecided. It "
             "does not apply to a model of one layer, or to one that predicts no next token. Documents are read in "
             "three parts, until the verdict is settled.\n"
-            "Two parts are ours and decide nothing: neighbours' γ (and their β, if there is one) correlate above "
-            f"{T.shared_half}; and neighbours' axes overlap more than {T.shared_half} of what the two halves of one "
-            "layer do."
+            "Two parts are ours and decide nothing: the γ of neighbouring layers (and their β, if any) correlate "
+            f"above {T.shared_half}; and their strongest axes overlap by more than {T.shared_half} of what the two "
+            "halves of one layer do."
         ),
         kind="learned",
         changes=(
@@ -73,6 +74,7 @@ class Shared:
         rewordings=(
             Rewording("2026-11-18", "c6676195cc3e", 1),
             Rewording("2026-11-18", "5a4f64a920a8", 1),
+            Rewording("2026-11-19", "85a2425ecfdb", 1),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (COVARIANCES,)

@@ -54,29 +54,30 @@ class TwoZeros:
         ),
         definition=(
             "The number of directions in which tokens hardly vary after a norm: eigenvalues of Cov(z) below 1e-6 of "
-            "the median eigenvalue, over ordinary tokens, at every norm. Where axes differ much in size, what "
-            "float32 rounding adds is allowed for. The same is counted for y = γz + β.\n"
+            "the median eigenvalue, over ordinary tokens, at every norm. Where axes differ widely in size, float32 "
+            "rounding error is allowed for. The same is counted for y = γz + β.\n"
             "The claim predicts 2: one for the plane and one for the constant length. But only a linear constraint "
             "gives a zero eigenvalue. The plane is linear, the constant length is not.\n"
             "So linear algebra predicts 1 under LayerNorm (along 1 for z, along 1/γ for y), and 0 under RMSNorm.\n"
-            "The interval is the smaller and the larger count of the two halves of the documents. At random "
+            "The interval runs from the smaller to the larger count of the two halves of the documents. At random "
             "initialisation, zeros are counted on sampled tokens."
         ),
         control=("normalised Gaussian vectors; random initialisation, several times; the two halves of the documents"),
         rule=(
-            "Each norm has a number of vanishing eigenvalues; the claim says 2.\n"
+            "The number of vanishing eigenvalues at each norm is compared with the claimed 2.\n"
             f"Supported if exactly 2 vanish at {T.sites_most:.0%} or more of the norms.\n"
             f"Refuted if exactly 2 vanish at {T.sites_few:.0%} or fewer.\n"
             "Qualified otherwise.\n"
-            "Undecided if the verdict could be changed by norms whose count is not the same in all documents and in "
-            f"both halves of them. Also undecided with fewer than {T.tokens_per_axis:.0f} ordinary tokens per axis at "
-            "a norm, or with so few different words that most eigenvalues vanish: both make zeros anyway."
+            "Undecided if the verdict could be changed by norms whose count differs between all documents and either "
+            f"half of them. Also undecided with fewer than {T.tokens_per_axis:.0f} ordinary tokens per axis at a norm, "
+            "or with so few different words that most eigenvalues vanish: both create zeros of their own."
         ),
         kind="behaviour",
         changes=(RuleChange("2026-11-16", "undecided where the two halves of the documents disagree and it matters"),),
         rewordings=(
             Rewording("2026-11-18", "ea1e3c9e0931", 1),
             Rewording("2026-11-18", "68138e924e90", 1),
+            Rewording("2026-11-19", "627ba8748608", 1),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (COVARIANCES, SAMPLES)
@@ -216,7 +217,7 @@ def _headline(enough: bool, counts: Floats, predicted: Floats) -> str:
     names = {0.0: "No eigenvalue vanishes", 1.0: "One eigenvalue vanishes", 2.0: "Two eigenvalues vanish"}
     vanish = names.get(value, f"{value:g} eigenvalues vanish")
     two = int((counts == CLAIMED).sum())
-    return f"{vanish} at the median site (two at {two} of {len(counts)}): claimed 2, by linear algebra {algebra:.0f}"
+    return f"{vanish} at the median site (two at {two} of {len(counts)}); claimed: 2, linear algebra: {algebra:.0f}"
 
 
 def _quantities(evidence: Evidence, by_site: list[Spectrum], ends: Floats, predicted: Floats) -> tuple[Quantity, ...]:

@@ -48,12 +48,12 @@ class Artifact:
             "random initialisation"
         ),
         rule=(
-            "The correlation of pca's picture is compared with two limits and with random directions, with its whole "
-            "interval.\n"
-            f"Supported if it lies above {T.picture_faithful}, and above that of random directions.\n"
-            f"Qualified if it lies between {T.picture_misleading} and {T.picture_faithful}, and above that of random "
+            "The correlation of pca's picture is compared with two limits and with random directions. 'Above' and "
+            "'below' refer to its whole interval.\n"
+            f"Supported if it is above {T.picture_faithful}, and above that of random directions.\n"
+            f"Qualified if it is between {T.picture_misleading} and {T.picture_faithful}, and above that of random "
             "directions: the picture shows what is near and what is far, but not how far.\n"
-            f"Refuted if it lies below {T.picture_misleading}, or does not exceed that of random directions.\n"
+            f"Refuted if it is below {T.picture_misleading}, or does not exceed that of random directions.\n"
             "Undecided if the interval spans a limit or is missing.\n"
             "Untrained states can be drawn as well: the claim is about the picture, not about training."
         ),
@@ -72,6 +72,7 @@ class Artifact:
         rewordings=(
             Rewording("2026-11-18", "61dd9c8c4b1a", 2),
             Rewording("2026-11-18", "e54aaa4e8665", 2),
+            Rewording("2026-11-19", "f68084d92ad7", 2),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (WORDS,)
@@ -189,7 +190,7 @@ def _reading(names: list[str], scores: list["Fidelity"], chance: float, verdict:
         "undecided": "More text would decide.",
     }
     others = "; ".join(
-        f"{name}: {say(score.correlation, '.2f')}, and {say(score.stability, '.2f')} between two seeds"
+        f"{name}: {say(score.correlation, '.2f')} ({say(score.stability, '.2f')} between two seeds)"
         for name, score in zip(names[1:], scores[1:], strict=True)
     )
     return (

@@ -30,54 +30,54 @@ class Context:
         ),
         kind="learned",
         definition=(
-            "Do the states of one word differ from context to context? All is measured at up to seven norm sites, "
-            "spread over the depth. Numbers that decide are means over the later half of them.\n"
+            "Do the states of one word differ from context to context? Everything is measured at up to seven norm "
+            "sites, spread over the depth. The numbers that decide are means over the later half of these sites.\n"
             "z is a token's state after a norm, before gain and shift.\n"
             "(1) The own share of a word says how much of its state is the word alone (Ethayarajh 2019). It is (s − "
             "r)/(1 − r): s is the mean cosine of z between two occurrences of one word in different documents, and r "
             "the mean cosine between different words. So it is 1 if a state is the word alone, and 0 if two "
-            "occurrences are as far apart as two words. Each sampled token counts once. What attention takes of the "
-            "own share is the own share with attention off less that with it on, of the same tokens in the same draws "
-            "of documents.\n"
+            "occurrences are as far apart as two words. Each sampled token counts once. What attention removes from "
+            "the own share is the own share with attention off minus that with attention on, for the same tokens in "
+            "the same draws of documents.\n"
             "(2) Senses, the statistic: sixteen words with two senses, ten sentences for each sense, written for this "
-            "purpose. What tells the sense stands before the word, which always follows 'the'. Of two other sentences, "
-            "one with the same sense and one with the other, how often is the state in the first nearer (by the cosine "
-            "of z)? By chance in half of the cases. The statistic is the mean over words; its interval is a bootstrap "
-            "over words.\n"
-            "(3) Of the variance of a word's states about their mean, the share that a ridge regression predicts from "
-            "the embeddings of the two words before it (in an encoder, also the one after it). Position is taken out. "
-            "Each half of the documents is predicted by a fit on the other half.\n"
-            "(4) Of the movement of the own share over the sites, the part that goes down."
+            "purpose. The words that reveal the sense come before the word itself, which always follows 'the'. Each "
+            "sentence is compared with two others, one with the same sense and one with the other: how often is the "
+            "state of the word nearer (by the cosine of z) to that in the sentence with the same sense? By chance in "
+            "half of the cases. The statistic is the mean over words; its interval is a bootstrap over words.\n"
+            "(3) The share of the variance of a word's states about their mean that a ridge regression predicts from "
+            "the embeddings of the two words before it (in an encoder, also the one after it). The effect of position "
+            "is removed first. Each half of the documents is predicted by a fit on the other half.\n"
+            "(4) The part of the own share's movement over the sites that goes down."
         ),
         control=(
-            "attention off (all heads silenced, so that only word and place are left); random initialisation; "
+            "attention off (all heads silenced, so that only word and position are left); random initialisation; "
             "shuffled text; for senses also the sentence shuffled, and the two words before it alone; neighbours of "
             "another occurrence of the word"
         ),
         rule=(
-            "Two parts decide, by the weaker one. Whole intervals count.\n"
+            "The weaker of parts 1 and 2 decides. 'Above' and 'below' refer to the whole interval.\n"
             "Part 1, they differ by context.\n"
-            f"Supported if the own share lies below {T.context_own}, and what attention takes of it above "
+            f"Supported if the own share is below {T.context_own}, and what attention removes from it is above "
             f"{T.context_off}.\n"
-            f"Refuted if the own share lies above {T.context_none}, or what attention takes below {T.context_off}.\n"
-            f"Qualified if the own share lies between {T.context_own} and {T.context_none}, and what attention takes "
-            f"of it above {T.context_off}.\n"
-            "Untrained models mix contexts as well, so this part alone shows no learning.\n"
+            f"Refuted if the own share is above {T.context_none}, or what attention removes is below {T.context_off}.\n"
+            f"Qualified if the own share is between {T.context_own} and {T.context_none}, and what attention removes "
+            f"from it is above {T.context_off}.\n"
+            "Untrained models mix contexts as well, so this part alone does not show learning.\n"
             "Part 2, they differ by sense.\n"
-            f"Supported if the statistic lies above {T.context_sense}, above untrained models, and above what it is "
+            f"Supported if the statistic is above {T.context_sense}, above that of untrained models, and above the one "
             "with attention off (the upper end of that interval).\n"
-            "Refuted if it lies below one of them.\n"
+            "Refuted if it is below one of them.\n"
             f"Undecided if fewer than {T.context_words} of the words are single tokens here, or without untrained "
             "models.\n"
             "Part 3 is ours and decides nothing: neighbours predict it.\n"
-            f"Supported if the share lies above {T.context_neighbours}, above untrained models, and above what the "
-            "neighbours of another occurrence predict (the upper end of that interval).\n"
-            "Refuted if it lies below one of them.\n"
+            f"Supported if the share is above {T.context_neighbours}, above that of untrained models, and above what "
+            "the neighbours of another occurrence predict (the upper end of that interval).\n"
+            "Refuted if it is below one of them.\n"
             "Part 4 is ours and decides nothing: more with depth (Ethayarajh 2019).\n"
             f"Supported if more than {T.refine_most:.0%} of the movement goes down.\n"
             f"Refuted if less than {T.refine_half:.0%} does.\n"
             "Qualified in between.\n"
-            "Every part is undecided where an interval spans its limit or is missing. The claim is undecided if fewer "
+            "Every part is undecided if an interval spans its limit or is missing. The claim is undecided if fewer "
             f"than {T.tokens_least} sampled tokens meet their own word in another document."
         ),
         changes=(
@@ -96,6 +96,7 @@ class Context:
         rewordings=(
             Rewording("2026-11-18", "a125915eef22", 2),
             Rewording("2026-11-18", "79b87dbd76ee", 2),
+            Rewording("2026-11-19", "b69175165fcf", 2),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (SAMPLES,)

@@ -40,22 +40,22 @@ class Output:
         definition=(
             "How much of the model's scores for words (the logits) does an angle explain? logit = ‖γ⊙e‖·‖z‖·cos(z, "
             "γ⊙e) + β·e, where e is a word's row of the unembedding, z the direction of a token's last state, γ the "
-            "final norm's gain and β its shift. Where the norm centres, the mean of γ⊙e is taken out, because z "
-            "does not see it.\n"
+            "final norm's gain and β its shift. If the norm centres, the mean of γ⊙e is removed, because z does not "
+            "see it.\n"
             "The statistic is R², the share of the logits' variance over the vocabulary that the cosine explains, "
             "mean over sampled tokens.\n"
             "Also measured: R² on the words' lengths and on the bias β·e, and how often each part alone ranks the "
-            "model's first word first."
+            "model's top word first."
         ),
         control="random initialisation, where all words have about the same length",
         rule=(
-            "Two numbers decide, with their whole intervals: R², and how often the cosine alone ranks the model's "
-            "first word first.\n"
-            f"Supported if R² lies above {T.output_share}, and the cosine ranks that word first for at least "
+            "Two numbers decide, with their whole intervals: R², and how often the cosine alone ranks the model's top "
+            "word first.\n"
+            f"Supported if R² is above {T.output_share}, and the cosine ranks that word first for at least "
             f"{T.output_same_word:.0%} of tokens.\n"
-            f"Qualified if R² lies above {T.output_share}, but the cosine ranks another word first for more than "
+            f"Qualified if R² is above {T.output_share}, but the cosine ranks another word first for more than "
             f"{1 - T.output_same_word:.0%} of tokens: the angle explains the logits but does not choose the word.\n"
-            f"Refuted if R² lies below {T.output_share}.\n"
+            f"Refuted if R² is below {T.output_share}.\n"
             "Undecided if an interval spans its limit or is missing, or if the model predicts no next token.\n"
             "An untrained model does it as well: the claim is not about training."
         ),
@@ -71,7 +71,10 @@ class Output:
                 "512 tokens of a small model are read, as many as words.refine needs. Nothing is decided otherwise.",
             ),
         ),
-        rewordings=(Rewording("2026-11-18", "fed8f81ed947", 2),),
+        rewordings=(
+            Rewording("2026-11-18", "fed8f81ed947", 2),
+            Rewording("2026-11-19", "8f9d800750e7", 2),
+        ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (WORDS,)
 
@@ -104,9 +107,9 @@ class Output:
             controls=(Control(RANDOM, *triple(over_twins(twins[:, 0]))),),
             reading=f"The angle alone explains {cosine:.0%} of the variance of the logits over the vocabulary; the "
             f"words' lengths alone {length:.0%}, the bias β·e alone {bias:.0%}. The word at the smallest angle is the "
-            f"model's first word for {same_word[0, 0]:.0%} of tokens.{longer}",
-            headline=f"The angle alone explains {cosine:.0%} of the logits and names {same_word[0, 0]:.0%} of first "
-            "words",
+            f"model's top word for {same_word[0, 0]:.0%} of tokens.{longer}",
+            headline=f"The angle alone explains {cosine:.0%} of the variance of the logits and finds the top word for "
+            f"{same_word[0, 0]:.0%} of tokens",
             table=_table(r2, same_word, random),
             quantities=(
                 line(
@@ -147,7 +150,7 @@ def _table(r2: Floats, same_word: Floats, random: Floats) -> Table:
         interval_cells(
             "share", "R² of the logit over the vocabulary on this part alone, mean over tokens", r2, ends=""
         ),
-        cells("same_word", "share of tokens for which this part ranks the model's first word first", same_word[:, 0]),
+        cells("same_word", "share of tokens for which this part ranks the model's top word first", same_word[:, 0]),
         cells("control", "the same R² at random initialisation", random),
     )
 

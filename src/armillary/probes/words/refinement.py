@@ -62,35 +62,36 @@ class Refinement:
         ),
         definition=(
             "What would the model predict if it stopped here? The logit lens sends every state of a sampled token "
-            f"through the final norm and the unembedding. It reads {ENOUGH} of {USUAL:,} tokens of a small model, and "
-            f"as large a share of a longer text; of a large model what costs {SHARE:.1%} of the pass, and {FEWEST} "
-            "tokens at least.\n"
+            f"through the final norm and the unembedding. In a small model it reads {ENOUGH} of {USUAL:,} tokens, and "
+            f"the same share of a longer text; in a large model as many tokens as cost {SHARE:.1%} of the pass, but at "
+            f"least {FEWEST}.\n"
             "Two curves over depth are measured, means over tokens.\n"
             "(1) How far the prediction is from the model's final one: the Kullback–Leibler divergence of the final "
             "distribution from the state's. The last state is left out, where it is 0 by definition.\n"
             "(2) The loss of the true next word.\n"
             "Both begin at the end of the first block. In that block a token leaves its own word, which lowers the "
-            "loss by tens of nats on shuffled text too.\n"
+            "loss by tens of nats even on shuffled text.\n"
             "The share of a curve's movement that goes down is the sum of its falls over the sum of its falls and "
             "rises; 1 means that it falls at every sublayer.\n"
-            "The statistic is how many nats the loss falls from the end of the first block to the last state. The rise "
-            "at the end is how far the last state's loss lies above the lowest one's."
+            "The statistic is how many nats the loss falls from the end of the first block to the last state. The "
+            "rise at the end is how far the last state's loss is above the lowest one's."
         ),
         control="random initialisation; shuffled text",
         rule=(
-            "Two parts; the weaker decides. Whole intervals count.\n"
+            "Two parts; the weaker decides. Comparisons use whole intervals.\n"
             "Part 1, towards its own final prediction.\n"
             f"Supported if more than {T.refine_most:.0%} of the movement goes down.\n"
             f"Qualified if less does, but more than {T.refine_half:.0%}.\n"
             f"Refuted if less than {T.refine_half:.0%} does.\n"
             "An untrained model approaches its own final prediction as well, as any sum of writes approaches its end: "
-            "this part alone shows no learning.\n"
+            "this part alone does not show learning.\n"
             "Part 2, towards the true next word.\n"
             f"Refuted if the loss falls by less than {T.refine_gain} nats, by no more than at random initialisation, "
             f"or by less than {T.refine_gain} nats more than on shuffled text (the same documents). Otherwise:\n"
             f"Supported if more than {T.refine_most:.0%} of its movement goes down, and it rises at the end by less "
             f"than {T.refine_gain} nats.\n"
-            "Qualified if one of the two fails, or both: the prediction improves, but not layer by layer.\n"
+            "Qualified if one of these two conditions fails, or both: the prediction improves, but not layer by "
+            "layer.\n"
             "Each part is undecided if an interval spans a limit or is missing. The claim is undecided if the model "
             "predicts no next token or has a single block."
         ),
@@ -129,6 +130,7 @@ class Refinement:
         rewordings=(
             Rewording("2026-11-18", "6a726f71bfcb", 5),
             Rewording("2026-11-18", "1d2331828371", 5),
+            Rewording("2026-11-19", "cfe3405c114b", 5),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (WORDS,)
@@ -254,15 +256,17 @@ def _learning(
     elif learned is None or steadily is None:
         verdict, why = "undecided", missing_interval(*gain, *twins, *more, *share, *rise)
     reading = (
-        f"The first block, left out, takes the true next word's loss from {loss[0, 0]:.3g} to {loss[start, 0]:.3g} "
-        f"nats (on shuffled text from {_shuffled_loss(evidence, 0):.3g} to {_shuffled_loss(evidence, start):.3g}). "
-        f"From there the loss goes to {loss[-1, 0]:.3g} at the last state, a fall of {say(gain[0], '.2g')} "
-        f"(untrained: {say(twins[0], '.2g')}), {say(more[0], '.2g')} more than on shuffled text; "
-        f"{_movement(share[0])}{_rises(names[start:], loss[start:, 0])}"
+        f"After the first block the true next word's loss goes from {loss[start, 0]:.3g} to {loss[-1, 0]:.3g} nats, a "
+        f"fall of {say(gain[0], '.2g')} (untrained: {say(twins[0], '.2g')}) and {say(more[0], '.2g')} more than on "
+        f"shuffled text; {_movement(share[0])}{_rises(names[start:], loss[start:, 0])}"
     )
     if ends_low is False:
         lowest = names[start + int(loss[start:, 0].argmin())]
         reading += f". It is lowest at {lowest} and rises by {say(rise[0], '.2g')} nats from there to the end"
+    reading += (
+        f". The first block, left out, takes the loss from {loss[0, 0]:.3g} to {loss[start, 0]:.3g} nats (on shuffled "
+        f"text from {_shuffled_loss(evidence, 0):.3g} to {_shuffled_loss(evidence, start):.3g})"
+    )
     name = "towards the true next word"
     return Part(name, verdict, reading, Statistic(FALLS.format("next word's loss"), *share), why=why)
 
@@ -285,8 +289,8 @@ def _reading(evidence: Evidence, model: Lens, parts: tuple[Part, ...]) -> str:
     open_ = more_text(next((part.why for part in parts[::-1] if part.why), None))
     more = longer_text(evidence.anatomy, evidence.tokens, room) if open_ else ""
     return (
-        f"{parts[1].reading}. {parts[0].reading}. The final prediction ranks first during the last "
-        f"{np.median(settled):.0%} of the states of the median token.{more}"
+        f"{parts[1].reading}. {parts[0].reading}. For the median token, the final prediction ranks "
+        f"first during the last {np.median(settled):.0%} of the states.{more}"
     )
 
 

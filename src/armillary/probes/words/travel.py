@@ -58,28 +58,29 @@ class Travel:
         ),
         definition=(
             "Does a token's state come closer to the next word, and move away from its own word, on its way through "
-            "the layers? Every state of a token, before and after each sublayer, is sent through the final norm. "
-            "Measured are its angles to three rows of the unembedding: the token's own word, the true next word, and a "
+            "the layers? Every state of a token, before and after each sublayer, is sent through the final norm. Its "
+            "angles to three rows of the unembedding are measured: the token's own word, the true next word, and a "
             "random word (the next word of another token, so that both are equally frequent). The first token of a "
             "window is left out.\n"
-            "(1) What share of tokens leaves its own word by more than the random word, from the first state to the "
-            "last? This holds almost by construction where the first state is the word's own vector.\n"
-            "(2) What share approaches the next word by more than the random word? This is the statistic. By chance "
-            "both shares are 50 %.\n"
+            "(1) The share of tokens that leave their own word, from the first state to the last: they move away from "
+            "it by more than from the random word. This holds almost by construction where the first state is the "
+            "word's own vector.\n"
+            "(2) The share of tokens that approach the next word by more than the random word. This is the statistic. "
+            "By chance both shares are 50%.\n"
             "Also measured: the angle from each state to the one after it."
         ),
         control="the random word, within the statistic; random initialisation; shuffled text",
         rule=(
-            "Two parts, each about one of the two shares of tokens (50 % by chance); the weaker decides. Whole "
-            "intervals count.\n"
+            "Two parts, each about one of the two shares of tokens (50% by chance); the weaker decides. 'Above' and "
+            "'below' refer to the whole interval.\n"
             "Part 1, away from its own word.\n"
-            f"Supported if the share that leaves it lies above {MARGIN:.0%}.\n"
-            "Refuted if it lies below.\n"
+            f"Supported if the share that leaves it is above {MARGIN:.0%}.\n"
+            "Refuted if it is below.\n"
             "Part 2, towards the next word.\n"
-            f"Supported if the share that approaches it lies above {MARGIN:.0%}, above random initialisation and above "
-            "shuffled text.\n"
-            f"Qualified if it lies above {MARGIN:.0%}, but one of these controls reaches as much.\n"
-            f"Refuted if it lies below {MARGIN:.0%}.\n"
+            f"Supported if the share that approaches it is above {MARGIN:.0%}, above that at random initialisation and "
+            "above that on shuffled text.\n"
+            f"Qualified if it is above {MARGIN:.0%}, but not above both of these controls.\n"
+            f"Refuted if it is below {MARGIN:.0%}.\n"
             "Each part is undecided if an interval spans a limit or is missing. The claim is undecided if the model "
             "predicts no next token."
         ),
@@ -100,6 +101,7 @@ class Travel:
         rewordings=(
             Rewording("2026-11-18", "411e1a6c6825", 2),
             Rewording("2026-11-18", "2db22d2f4c4c", 2),
+            Rewording("2026-11-19", "b7020a1a39f3", 2),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (WORDS,)
@@ -158,7 +160,7 @@ def _approaching(more: Interval, twins: Interval, number: int, shuffled: Interva
         f"{twins[0]:.0%}, shuffled text: {shuffled[0]:.0%})"
     )
     if verdict == "qualified":
-        reading += ", which an untrained model or shuffled text reaches as well"
+        reading += ", but an untrained model or shuffled text reaches as much"
     return Part("towards the next word", verdict, reading, Statistic(APPROACH, *more), why=why)
 
 

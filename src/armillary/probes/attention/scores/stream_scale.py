@@ -29,7 +29,7 @@ class StreamScales:
 
     def line(self) -> Quantity:
         return line(
-            "Var(q·k)/k behind Gaussian weights",
+            "Var(q·k)/k with Gaussian weights",
             "the model's own directions z through Gaussian W_Q and W_K; ordinary tokens",
             "variance over k",
             "layer",
@@ -102,7 +102,7 @@ def growth_line(growth: dict[int, Floats]) -> Quantity:
     values = np.array([growth[k].mean() for k in WIDTHS])
     error = np.array([1.96 * growth[k].std(ddof=1) / len(growth[k]) ** 0.5 for k in WIDTHS])
     return line(
-        "Var(q·k) behind Gaussian weights",
+        "Var(q·k) with Gaussian weights",
         "pairs of the model's own directions z through Gaussian W_Q and W_K",
         "variance",
         "head width k",

@@ -36,8 +36,8 @@ def bare_part(evidence: Evidence) -> Part:
     holds = each[..., 1] > T.uniform_entropy
     where = f" (not in {name_heads(~holds)})" if verdict == "qualified" else ""
     reading = (
-        f"Without its visible part a query attends to all keys equally in {holds.sum()} of {holds.size} heads{where}, "
-        f"and has {say(median[0], '.2f')} of the largest entropy in the median head; what is left is the biases' choice"
+        f"Without its visible part a query attends to all keys equally in {holds.sum()} of {holds.size} heads{where}; "
+        f"in the median head it has {say(median[0], '.2f')} of the largest entropy, and the rest is due to biases"
     )
     statistic = Statistic("entropy of a query without its visible part, median head", *median)
     return Part("a query without its visible part attends equally", verdict, reading, statistic, why=why)
@@ -63,9 +63,9 @@ def existence(
         verdict = "refuted"
     elif exist is None or beyond is None:
         verdict, why = "undecided", missing_interval(*share, *twins)
-    reading = f"{say(share[0] * 100, '.2g')} % of {what} (untrained: {say(twins[0] * 100, '.2g')} %)"
+    reading = f"{say(share[0] * 100, '.2g')}% of {what} (untrained: {say(twins[0] * 100, '.2g')}%)"
     if verdict == "qualified":
-        reading += ": an untrained model or chance has as many"
+        reading += ", which is no more than in an untrained model or by chance"
     return Part(name, verdict, reading, Statistic(statistic, *share), why=why)
 
 
@@ -109,7 +109,7 @@ def write_part(evidence: Evidence) -> Part:
     part = existence(
         "heads write nothing for some tokens",
         "share of tokens for which a head writes less than 1 % of its median",
-        "(token, head) pairs have a write below 1 % of the head's median",
+        "(token, head) pairs have a write below 1% of the head's median",
         share(MODEL),
         evidence.over_twins(share),
         len(evidence.twins),

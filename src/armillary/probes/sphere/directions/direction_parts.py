@@ -51,10 +51,9 @@ def against_length(model: Separations, untrained: Interval, twins: int, last: st
     """The angle separates, length does not, and training made it so."""
     difference, enough = model.beyond_length, above(model.cosine, T.direction_auc)
     statistic = Statistic(f"AUC(cosine) − AUC(|Δ length|) at {last}", *difference)
-    reading = f"In {say(model.cosine[0], '.0%')} of cases the angle tells a pair of tokens with the same next token "
-    reading += f"from a pair without, length alone in {say(model.length[0], '.0%')} (chance: 50%). In an untrained "
-    fewer = "fewer" if untrained[0] < 0 else "more"
-    reading += f"model the angle is right in {say(100 * abs(untrained[0]), '.1f')} of 100 cases {fewer} than length."
+    reading = f"In {say(model.cosine[0], '.0%')} of cases the angle ranks a pair with the same next token above "
+    reading += f"another pair; length alone does in {say(model.length[0], '.0%')} (chance: 50%). In an untrained "
+    reading += f"model the angle's lead over length is {say(100 * untrained[0], '.1f')} percentage points."
     larger = above(difference, T.direction_margin), surely_beats(difference, untrained, twins)
     verdict: Verdict = "supported"
     if False in larger:
@@ -71,7 +70,7 @@ def against_distance(model: Separations, last: str) -> Part:
     """Distance, which contains length, separates no better than the angle."""
     name = "distance separates no better than the angle"
     statistic = Statistic(f"AUC(cosine) − AUC(Euclidean distance) at {last}", *model.beyond_distance)
-    reading = f"Euclidean distance, which depends on both, is right in {say(model.euclidean[0], '.0%')}."
+    reading = f"Euclidean distance, which depends on both, ranks it above in {say(model.euclidean[0], '.0%')} of cases."
     if model.beyond_distance[2] < -MORE:
         reading += " That is more than the angle, so length adds something."
     if not np.nanmax([model.cosine[0], model.euclidean[0], 0.0]) >= T.direction_auc:
@@ -91,19 +90,18 @@ def turned_or_stretched(result: Displaced | None) -> Part:
     costs = {factor: (result.across(factor, result.inner), result.along(factor, result.inner)) for factor in FACTORS}
     untrained = result.across_untrained()
     reading = " ".join(_costs(factor, *costs[factor]) for factor in FACTORS)
-    reading += f" (Mean over blocks before the last; for 60° after L{result.middle} an untrained model pays "
+    reading += f" (Means over blocks before the last; turning by 60° after L{result.middle} costs an untrained model "
     reading += f"{say(untrained[0], '.2g')}.)"
     pooled = "cost of scaling by ½ and 2 / of equally large turns"
     enough = [above(across, T.turning_cost) for across, _ in costs.values()]
     learned = beats(result.across(FACTORS[-1], (result.middle,)), untrained, len(result.untrained))
     if not all(enough) or not learned:
-        reading += " Turning costs too little to compare with."
+        reading += " Turning costs too little for a comparison."
         return Part(name, "undecided", reading, Statistic(pooled, *NAN3), why=Why.UNDEFINED)
     shares = [result.share((factor,), result.inner) for factor in FACTORS]
     verdict = _share_verdict(shares)
     if verdict == "qualified":
-        reading += " So length matters, not always less than direction: later blocks add to the stream, and its length "
-        reading += "sets their weight."
+        reading += " So length matters too: later blocks add to the stream, and its length sets how much they count."
     why = missing_interval(*shares[0], *shares[1]) if verdict == "undecided" else None
     return Part(name, verdict, reading, Statistic(pooled, *result.share(FACTORS, result.inner)), why=why)
 
@@ -111,8 +109,8 @@ def turned_or_stretched(result: Displaced | None) -> Part:
 def _costs(factor: float, across: Interval, along: Interval) -> str:
     angle = {0.5: "29°", 2.0: "60°"}[factor]
     return (
-        f"Scaling the stream by {factor:g} costs {say(along[0], '.2g')} nats per token, turning it by {angle}, which "
-        f"moves it as far, {say(across[0], '.2g')}."
+        f"Scaling the stream by {factor:g} costs {say(along[0], '.2g')} nats per token; turning it by {angle}, which "
+        f"moves it by the same distance, costs {say(across[0], '.2g')}."
     )
 
 
@@ -133,8 +131,8 @@ def advantage_by_spread(evidence: Evidence, advantages: Floats, spreads: Floats)
     statistic = Statistic("rank correlation over norms: cosine's advantage and spread of lengths", value, low, high)
     side = above((value, low, high), 0.0)
     words = {True: "larger", False: "smaller", None: "neither clearly larger nor smaller"}[side]
-    reading = f"The angle's advantage over distance is {words} where lengths spread more: rank correlation over "
-    reading += f"{advantages.shape[1] if advantages.size else 0} norms {say(value, '.2f')}."
+    reading = f"Where lengths spread more, the angle's advantage over distance is {words} (rank correlation over "
+    reading += f"{advantages.shape[1] if advantages.size else 0} norms: {say(value, '.2f')})."
     verdict = VERDICTS[side]
     why = missing_interval(low, high) if side is None else None
     name = "the angle's advantage over distance grows with the spread of lengths"

@@ -22,7 +22,9 @@ def swap_part(swaps: "Swaps | None", anatomy: "Anatomy") -> Part:
         missing = "one layer alone has no neighbour" if anatomy.layers < 2 else "this model predicts no next token"
         return Part(name, "undecided", f"An exchange has no cost here: {missing}.", why=Why.NOT_APPLICABLE)
     statistic = Statistic("cost of exchanging γ and β, median pair", *swaps.median("swap"), UNIT)
-    reading = f"Exchanging γ and β costs {_costs(swaps, swaps.neighbours)} nats per token; permuting their axes "
+    reading = (
+        f"In nats per token, exchanging γ and β costs {_costs(swaps, swaps.neighbours)}; permuting their axes costs "
+    )
     reading += f"{say(swaps.median('permute')[0], '.2g')} at the median pair."
     for text in dict.fromkeys(STATES.values()):
         pairs = [pair.name for pair in swaps.neighbours if STATES[state_of(swaps, pair)] == text]
@@ -31,16 +33,16 @@ def swap_part(swaps: "Swaps | None", anatomy: "Anatomy") -> Part:
     unlike = [f"{name} by a factor of {say(ratio, '.2g')}" for name, ratio in sizes.items() if not 2 / 3 < ratio < 1.5]
     reading += f" The size of γ differs between {', '.join(unlike)}." if unlike else ""
     if swaps.far:
-        reading += f" Further apart: {_costs(swaps, swaps.far)}."
+        reading += f" For pairs further apart it costs {_costs(swaps, swaps.far)}."
     verdict, why = swaps.verdict()
     return Part(name, verdict, reading, statistic, why=why)
 
 
 STATES = {
     "shared": "One space is shared by {}",
-    "own": "{} have spaces of their own",
-    "idle": "Between {} gains do not matter: neither an exchange nor a permutation costs anything",
-    "open": "The intervals do not decide for {}",
+    "own": "No space is shared by {}",
+    "idle": "Gains do not matter for {}: neither an exchange nor a permutation costs anything",
+    "open": "The intervals decide nothing for {}",
 }
 
 
@@ -60,8 +62,8 @@ def gain_part(gains: GainLikeness) -> Part:
     gain, shift = (float(values[0]) if len(values) else float("nan") for values in (gains.gain, gains.shift))
     if np.isnan(gain):
         return Part(name, "undecided", "All gains are constant.", asserted=False, why=Why.UNDEFINED)
-    reading = f"Over axes, neighbours' γ correlate with {say(gain, '.2f')}"
-    reading += f" and their β with {say(shift, '.2f')}" if not np.isnan(shift) else ""
+    reading = f"Over axes, the γ of neighbouring layers have a correlation of {say(gain, '.2f')}"
+    reading += f" and their β of {say(shift, '.2f')}" if not np.isnan(shift) else ""
     reading += f" (permuted axes: up to {say(gains.chance, '.2f')})."
     least = np.nanmin([gain, shift])
     verdict: Verdict = "supported" if least > T.shared_half else "refuted" if least < gains.chance else "qualified"
@@ -77,7 +79,7 @@ def axes_part(overlap: AxisOverlap | None) -> Part:
         return Part(name, "undecided", "There are no axes to compare.", asserted=False, why=why)
     ceiling, near, far = overlap.by_distance[0, 0], overlap.by_distance[1], overlap.by_distance[-1, 0]
     reading = (
-        f"The strongest {overlap.axes} axes of z overlap by {say(near[0], '.2f')} with the next layer's and by "
+        f"The strongest {overlap.axes} axes of z overlap by {say(near[0], '.2f')} between neighbouring layers and by "
         f"{say(far, '.2f')} between the first and the last (halves of one layer: {say(ceiling, '.2f')}, random axes: "
         f"{say(overlap.chance, '.2f')})."
     )

@@ -21,8 +21,8 @@ def headline(swaps: "Swaps | None", gains: GainLikeness) -> str:
         return f"Neighbouring layers' γ correlate with {gain} over axes; an exchange has no cost here"
     swap, permuted = swaps.median("swap")[0], swaps.median("permute")[0]
     return (
-        f"Exchanging γ and β of neighbouring layers costs {say(swap, '.2g')} nats per token (median pair), permuting "
-        f"their axes {say(permuted, '.2g')}"
+        f"Exchanging γ and β of neighbouring layers costs {say(swap, '.2g')} nats per token (median pair); permuting "
+        f"their axes costs {say(permuted, '.2g')}"
     )
 
 

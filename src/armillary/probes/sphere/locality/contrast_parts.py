@@ -32,8 +32,8 @@ def angles_keep(angle: Interval, random: Floats) -> Part:
     sides = above(angle, T.contrast_ratio * high), above(angle, T.contrast_ratio * low)
     verdict: Verdict = "supported" if sides[0] else "refuted" if sides[1] is False else "undecided"
     reading = (
-        f"By angle, the nearest token is {say(angle[0], '.0%')} nearer than the mean token (median norm), among random "
-        f"directions {say(value, '.0%')}."
+        f"By angle, the nearest token is {say(angle[0], '.0%')} nearer than the average one (median norm); among "
+        f"random directions, {say(value, '.0%')}."
     )
     why = _missing(angle) if verdict == "undecided" else None
     return Part(name, verdict, reading, Statistic("contrast of angles, median norm", *angle), why=why)
@@ -44,12 +44,12 @@ def more_than_distances(more: Interval, near: Sequence[Neighbours], random: Floa
     side = above(more, T.contrast_more)
     distance = median_defined(contrast(site.contrast.sum(0))[DISTANCE] for site in near)
     reading = (
-        f"By distance before the norm it is {say(distance, '.0%')}, among Gaussian vectors "
-        f"{say(random[DISTANCE, 0], '.0%')}. Each compared with its own chance, angles have {say(more[0], '.2f')} "
+        f"By distance before the norm, the nearest token is {say(distance, '.0%')} nearer than the average one; among "
+        f"Gaussian vectors, {say(random[DISTANCE, 0], '.0%')}. Relative to chance, angles have {say(more[0], '.2f')} "
         "times the contrast of distances."
     )
     if side is False:
-        reading += " Distances are as informative."
+        reading += " So angles are not clearly more informative."
     verdict = by_side(side)
     statistic = Statistic("contrast of angles over that of distances, each over chance, median norm", *more)
     return Part(name, verdict, reading, statistic, why=_missing(more) if side is None else None)
@@ -66,8 +66,8 @@ def fewer_hubs(evidence: Evidence, near: Sequence[Neighbours]) -> Part:
     )
     side = above(fewer, 0.0)
     reading = (
-        f"Hubs: the skewness of how often a token is among the {NEAR} nearest is {say(angle, '.2g')} by angle and "
-        f"{say(distance, '.2g')} by distance (median norm)."
+        f"Hubs: how often a token is among the {NEAR} nearest of another has a skewness of {say(angle, '.2g')} by "
+        f"angle and {say(distance, '.2g')} by distance (median norm)."
     )
     verdict = by_side(side)
     statistic = Statistic("skewness of the neighbour count, by distance less by angle, median norm", *fewer)

@@ -37,7 +37,7 @@ def length_part(interval: Interval, before: Interval, balls: dict[str, SiteBalls
     reading = (
         f"In patches of {say(alpha[-1], '.0f')}° to {say(alpha[0], '.0f')}°, variation towards the centre shrinks like "
         f"α^{say(interval[0], '.2g')} with the patch's size α; on a sphere it would be α². Before the norm it is "
-        f"α^{say(before[0], '.2g')}. Any norm with a small ε gives it, by its formula."
+        f"α^{say(before[0], '.2g')}. For any norm with a small ε, α² follows from the formula."
     )
     verdict, why = _verdict(interval), None
     free = above(before, T.local_slope_none)
@@ -58,7 +58,7 @@ def plane_part(evidence: Evidence, balls: dict[str, SiteBalls]) -> Part:
     statistic = Statistic("variance along 1 / tangential variance, worst site", largest, largest, largest)
     if largest <= T.zero_eigenvalue:
         return Part(name, "supported", "The plane shows as zero variance along 1.", statistic)
-    reading = f"Along 1 there is {say(largest, '.2g')} of the tangential variance, where the plane would have none."
+    reading = f"The variance along 1 is {say(largest, '.2g')} of the tangential one; in the plane it would be 0."
     return Part(name, "refuted", reading, statistic)
 
 
@@ -70,9 +70,9 @@ def own_part(evidence: Evidence, balls: dict[str, SiteBalls]) -> Part:
     ends = [median_defined(site_ball.own_alpha[end] for site_ball in balls.values()) for end in (0, 1)]
     angles = f"{say(ends[0], '.0f')}° to {say(ends[1], '.0f')}°"
     slopes = [site_ball.own_slope for site_ball in balls.values() if not np.isnan(site_ball.own_slope)]
-    reading = f"Among tokens' own neighbours, {angles} apart, it is α^{say(interval[0], '.2g')} at the median site "
-    reading += f"(over sites, {say(min(slopes, default=np.nan), '.2g')} to "
-    reading += f"{say(max(slopes, default=np.nan), '.2g')})."
+    reading = f"Among tokens' own neighbours, {angles} apart, this variation goes like α^{say(interval[0], '.2g')} at "
+    reading += f"the median site (exponents {say(min(slopes, default=np.nan), '.2g')} to "
+    reading += f"{say(max(slopes, default=np.nan), '.2g')} over sites)."
     if not measured:
         return Part(name, "undecided", "", asserted=False, why=Why.TOO_LITTLE_TEXT)
     verdict = _verdict(interval)

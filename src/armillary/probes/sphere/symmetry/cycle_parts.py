@@ -121,10 +121,10 @@ def both_part(raised: StationChange, lowered: StationChange, parts: tuple[Sublay
     pairs = zip(raised.sure_and_possible, lowered.sure_and_possible, strict=True)
     sure, possible = ((up & down)[known] for up, down in pairs)
     names = [part.name for part, there in zip(parts, known, strict=True) if there]
-    reading = f"Both steps happen at {int(sure.sum())} of {len(names)} sublayers, more than in an untrained model"
+    reading = f"Both steps happen, beyond untrained models, at {int(sure.sum())} of {len(names)} sublayers"
     reading += f" ({name_sites(flagged(names, sure))})" if 0 < sure.sum() < len(names) else ""
     open_ = int((possible & ~sure).sum())
-    reading += f"; at {open_} more, intervals leave it open." if open_ else "."
+    reading += f"; at {open_} more the intervals leave it open." if open_ else "."
     if np.isnan(raised.untrained).all():
         return Part(name, "undecided", reading, statistic, why=Why.NO_CONTROL)
     verdict = decided(by_share, (sure,), (possible,))
@@ -138,14 +138,13 @@ def change_part(name: str, change: StationChange, parts: tuple[Sublayer, ...], w
     median = change.median
     statistic = Statistic(f"{name}: factor at the median sublayer", *change.middle[0].tolist())
     if not known.any():
-        return Part(name, "undecided", f"{what} no number: nothing varies there.", statistic, why=Why.UNDEFINED)
+        return Part(name, "undecided", f"{what} no defined factor: nothing varies there.", statistic, why=Why.UNDEFINED)
     sure, possible = (flags[known] for flags in change.sure_and_possible)
     names = [part.name for part, there in zip(parts, known, strict=True) if there]
     reading = (
-        f"{what} {say(median, '.2f')} at the median sublayer, in an untrained model by "
-        f"{say(median_defined(change.untrained[:, 0]), '.2f')}. It {'rises' if change.rises else 'falls'} at "
-        f"{int(change.follows.sum())} of {len(names)} sublayers, at {int(sure.sum())} of them more than in an "
-        "untrained model"
+        f"{what} {say(median, '.2f')} at the median sublayer (untrained: "
+        f"{say(median_defined(change.untrained[:, 0]), '.2f')}). It {'rises' if change.rises else 'falls'} at "
+        f"{int(change.follows.sum())} of {len(names)} sublayers, and beyond untrained models at {int(sure.sum())}"
     )
     reading += f" (not at {name_sites(flagged(names, ~sure))})." if 0 < sure.sum() < len(names) else "."
     reading += more
@@ -193,11 +192,12 @@ def norm_part(evidence: Evidence) -> Part:
     """By definition: what is left is float64's rounding."""
     name = "the bare norm treats all directions alike"
     bare, affine = norm_error(evidence, BARE), norm_error(evidence, AFFINE)
-    reading = f"A rotated input gives the bare norm's output rotated, to within {say(bare[0], '.1g')}: that is "
-    reading += f"rounding, by definition. With gain and shift the error is {say(affine[0], '.2f')}"
-    reading += ": these do not treat all axes alike." if affine[0] > 0.01 else "."
     rounding = T.roundings * float(np.finfo(np.float64).eps)
     verdict: Verdict = "supported" if bare[0] <= rounding else "refuted"
+    exact = "rounding, as follows from the definition" if bare[0] <= rounding else "more than rounding"
+    reading = f"Rotating the bare norm's input rotates its output, with an error of {say(bare[0], '.1g')}: {exact}. "
+    reading += f"With gain and shift the error is {say(affine[0], '.2f')}"
+    reading += ": these do not treat all axes alike." if affine[0] > 0.01 else "."
     if np.isnan(bare[0]):
         return Part(name, "undecided", reading, why=Why.UNDEFINED)
     return Part(name, verdict, reading, Statistic("error under a rotation, bare norm, median site", *bare))
@@ -218,8 +218,9 @@ def maps_part(evidence: Evidence, errors: "Mapping[str, RotationErrors]") -> Par
     model = sublayer_error(evidence, errors[MODEL])
     gaussian = evidence.over_twins(lambda arm: sublayer_error(evidence, errors[arm]))
     side = above(model, T.rotation_unlike)
-    reading = f"For attention and the feed-forward it is {say(model[0], '.2f')} (median sublayer; √2 for an unrelated "
-    reading += f"result), for Gaussian weights {say(gaussian[0], '.2f')}: any weights do that, it is not learned."
+    reading = f"For attention and the feed-forward the error under a rotation is {say(model[0], '.2f')} (median "
+    reading += f"sublayer; √2 for an unrelated result); with Gaussian weights it is {say(gaussian[0], '.2f')}, so this "
+    reading += "is not learned."
     statistic = Statistic("error under a rotation, median sublayer", *model)
     if np.isnan(model[0]):
         return Part(name, "undecided", "Attention and the feed-forward write nothing.", statistic, why=Why.UNDEFINED)

@@ -35,17 +35,17 @@ def _differ(measures: "ContextMeasures") -> Part:
     if verdict == "undecided":
         why = Why.UNDEFINED if np.isnan([own[0], lost[0]]).any() else missing_interval(*own, *lost)
     reading = (
-        f"In the later half of the depth a word's own share of its state is {say(own[0], '.2f')} (1: the word alone); "
-        f"with attention off it is {say(off[0], '.2f')}, for the same tokens {_signed(lost)} more; untrained "
-        f"{say(twins, '.2f')}, on shuffled text {say(shuffled[0], '.2f')}."
+        f"In the later half of the depth, a word's own share of its state is {say(own[0], '.2f')} (1: the word alone; "
+        f"untrained: {say(twins, '.2f')}, shuffled text: {say(shuffled[0], '.2f')}). With attention off it is "
+        f"{say(off[0], '.2f')}; on the same tokens this is a change of {_signed(lost)}."
     )
     return Part("they differ by context", verdict, reading + more_text(why), Statistic(OWN, *own), why=why)
 
 
 def attention_limit(measures: "ContextMeasures", part: Part) -> tuple[Limit, ...]:
-    """What attention takes of a word's own share decides as well."""
+    """What attention removes from a word's own share decides as well."""
     lost = measures.own_lost()
-    measured = Statistic("what attention takes of a word's own share", *lost)
+    measured = Statistic("what attention removes from a word's own share", *lost)
     limit = Limit(T.context_off, "above", "attention mixes contexts", part=part.name, measured=measured)
     return (limit,) if np.isfinite(lost[0]) else ()
 
@@ -59,16 +59,16 @@ def _senses(measures: "ContextMeasures") -> Part:
     name, used = "they differ by sense", len(measures.passes.senses.words)
     if used < T.context_words:
         reading = (
-            f"Only {used} of the listed words with two senses can be read as single tokens in their sentences here; a "
+            f"Only {used} of the listed words with two senses are single tokens in their sentences here; a "
             f"verdict needs {T.context_words}."
         )
         return Part(name, "undecided", reading, why=Why.UNDEFINED)
     sense, twins, off = measures.sense(), measures.sense_twins(), measures.sense("attention off")
     verdict, why = _beyond(sense, T.context_sense, twins, len(measures.evidence.twins), off)
     reading = (
-        f"The sentence with the same sense is nearer in {say(sense[0], '.0%')} of comparisons (chance: 50%), untrained "
-        f"in {say(twins[0], '.0%')}, with attention off in {say(off[0], '.0%')}, with the sentence shuffled in "
-        f"{say(measures.sense(SHUFFLED)[0], '.0%')}."
+        f"The sentence with the same sense is nearer in {say(sense[0], '.0%')} of comparisons (chance: 50%, untrained: "
+        f"{say(twins[0], '.0%')}, attention off: {say(off[0], '.0%')}, sentence shuffled: "
+        f"{say(measures.sense(SHUFFLED)[0], '.0%')})."
     )
     more = " More words with two senses would decide." if why is Why.SPANS_LIMIT else ""
     return Part(name, verdict, reading + more, Statistic(SENSE, *sense), why=why)
@@ -78,9 +78,9 @@ def _neighbours(measures: "ContextMeasures") -> Part:
     share, twins, other = measures.neighbours(), measures.neighbours_twins(), measures.neighbours(trial=1)
     verdict, why = _beyond(share, T.context_neighbours, twins, len(measures.evidence.twins), other)
     reading = (
-        f"Neighbouring words predict {say(share[0], '.0%')} of the variance within words, those of another occurrence "
-        f"{say(other[0], '.0%')}, untrained {say(twins[0], '.0%')}, on shuffled text "
-        f"{say(measures.neighbours(SHUFFLED)[0], '.0%')}."
+        f"Neighbouring words predict {say(share[0], '.0%')} of the variance within words (neighbours of another "
+        f"occurrence: {say(other[0], '.0%')}, untrained: {say(twins[0], '.0%')}, shuffled text: "
+        f"{say(measures.neighbours(SHUFFLED)[0], '.0%')})."
     )
     return Part("neighbours predict it", verdict, reading, Statistic(NEIGHBOURS, *share), asserted=False, why=why)
 

@@ -66,7 +66,7 @@ def context_quantities(measures: ContextMeasures) -> tuple[Quantity, ...]:
     twins = [measures.neighbours_by_site(arm)[:, 0] for arm in measures.evidence.twins]
     own = line(
         "own share of a word's state",
-        "likeness of two occurrences of a word beyond that of two words; 1: the word alone",
+        "similarity of two occurrences of a word beyond that of two words; 1: the word alone",
         "share",
         "depth",
         sites,

@@ -17,7 +17,7 @@ def clarity_table(evidence: Evidence, keys: TopKeys, p: Floats, clear: Flags) ->
             "clarity", f"share of nouns with itself, a form or a related noun among the top {TOP} keys", keys.clarity
         ),
         cells("chance", "the same with every noun's keys assigned to other, unrelated nouns", keys.chance),
-        cells("excess", "clarity less chance", keys.excess.mean(0)),
+        cells("excess", "clarity minus chance", keys.excess.mean(0)),
         cells("itself", "share of nouns with the same token among the top keys", itself),
         cells("form", "share with another form: plural, -ed, -ing, other case or space", form),
         cells("relative", "share with a related noun of the list, or a form of it", relative),

@@ -51,7 +51,7 @@ def _side_cells(evidence: Evidence, side: Side, tokens: PromotedTokens, p: Float
             tokens.head_coherence,
         ),
         cells(f"{name}_chance", "the larger chance level", tokens.chances.max(-1)),
-        cells(f"{name}_excess", "coherence less the larger chance level", tokens.excess),
+        cells(f"{name}_excess", "coherence minus the larger chance level", tokens.excess),
         cells(f"{name}_p_value", "share of random directions, or tokens, that are as coherent: the larger", p),
         cells(f"{name}_subject", "is it significant after correcting for all heads, and excess large enough?", have),
         cells(

@@ -76,8 +76,8 @@ def open_share(mean: Compared, share: Interval) -> str:
     """What an undecided share means, as a sentence; '' where something else is open."""
     if mean.learned and above(share, T.sites_few) and reaches(share, T.heads_many) is None:
         return (
-            f" Whether these are many stays open: the interval spans {T.heads_many:.0%}. It covers the choice of "
-            "directions; no text is read, so more text would not decide."
+            f" Whether half of the heads have one is open: the interval spans {T.heads_many:.0%}. It covers the choice "
+            "of directions; no text is read, so more text would not decide."
         )
     return ""
 
