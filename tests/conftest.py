@@ -19,7 +19,7 @@ from typing import Any
 
 # Tests are small and run beside others: threads on a busy machine wait for each other at every operation (measured:
 # 14 s for a test that takes 0.2, and three times the CPU time for a survey). Libraries read these variables when they
-# are loaded, here and in the processes that tests start.
+# are loaded, here and in the processes that tests start: jaxtyping's plugin would load NumPy before (`addopts`).
 os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
 # glibc returns every large buffer to the system, and the next pass fetches fresh pages for it: a twelfth of its time.
 # It reads these variables when a process starts: in the workers of xdist, and in the processes that tests start.
@@ -128,6 +128,7 @@ settings.load_profile("armillary")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
+    assert config.pluginmanager.is_blocked("jaxtyping"), "its plugin loads NumPy before its threads are limited"
     if config.getoption("--hypothesis-seed", None) is None:
         config.option.hypothesis_seed = str(RUN_SEED)
 

@@ -229,9 +229,10 @@ def fidelity(
     k = min(neighbours, max(1, (len(u) - 1) // 2))
     first, second = _pairs(len(u), seed)
     stability = 1.0 if other is None else _spearman(drawn[first, second], distances(other)[first, second])
+    near_truly, near_drawn = _by_distance(true), _by_distance(drawn)
     return Fidelity(
-        trustworthiness=_faithful(true, drawn, k),
-        continuity=_faithful(drawn, true, k),
+        trustworthiness=_faithful(near_truly, near_drawn, k),
+        continuity=_faithful(near_drawn, near_truly, k),
         correlation=_spearman(true[first, second], drawn[first, second]),
         stability=stability,
     )
@@ -273,19 +274,16 @@ def _ranks(values: np.ndarray) -> np.ndarray:
     return ranks
 
 
+def _by_distance(matrix: np.ndarray) -> np.ndarray:
+    """All points in each row, the nearest other one first and the point itself last."""
+    return np.argsort(matrix + np.diag(np.full(len(matrix), np.inf)), axis=1, kind="stable")
+
+
 def _faithful(true: np.ndarray, drawn: np.ndarray, k: int) -> float:
     """1 less the penalty for neighbours by `drawn` that are none by `true`, by how far down its ranks they stand."""
     count = len(true)
-    ranks = _neighbour_ranks(true)
-    near = np.argsort(drawn + np.diag(np.full(count, np.inf)), axis=1, kind="stable")[:, :k]
-    excess = np.maximum(np.take_along_axis(ranks, near, 1) - k, 0).sum()
+    ranks = np.empty_like(true)
+    np.put_along_axis(ranks, true, np.arange(1, count + 1)[None].repeat(count, 0), 1)
+    excess = np.maximum(np.take_along_axis(ranks, drawn[:, :k], 1) - k, 0).sum()
     most = count * k * (2 * count - 3 * k - 1) / 2
     return float(1 - excess / most) if most > 0 else 1.0
-
-
-def _neighbour_ranks(matrix: np.ndarray) -> np.ndarray:
-    """1 for the nearest other point, and so on; the point itself last."""
-    order = np.argsort(matrix + np.diag(np.full(len(matrix), np.inf)), axis=1, kind="stable")
-    ranks = np.empty_like(order)
-    np.put_along_axis(ranks, order, np.arange(1, len(matrix) + 1)[None].repeat(len(matrix), 0), 1)
-    return ranks
