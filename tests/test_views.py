@@ -266,7 +266,7 @@ def test_every_view_shows_a_rule_line_by_line(survey: Survey, tmp_path: Path) ->
     assert shown[shown.index(f"rule        {LINES[0]}") :][:3] == [f"rule        {LINES[0]}", *LINES[1:]]
     for name, line, after in (("definition", "A.", "B."), ("control", "C.", "D.")):
         assert shown[shown.index(f"{name:<11} {line}") + 1] == after
-    assert "asked       Is it so?" in shown
+    assert "question    Is it so?" in shown
     assert LINES[1] in [line.strip() for line in finding_text(finding, 100).splitlines()]
     assert "<br>".join(LINES) in finding_html(finding)
     page = report_html(replace(survey, findings=(finding,)))

@@ -114,7 +114,7 @@ def _facts(finding: Finding) -> str:
     claim = finding.claim
     return (
         terms(
-            ("asked", [claim.question]),
+            ("question", [claim.question]),
             ("parts", part_lines(finding)),
             ("claim", [claim.statement]),
             ("kind", [kind_text(claim)]),

@@ -197,7 +197,7 @@ def fields(finding: Finding) -> list[tuple[str, Sequence[str]]]:
     listed: list[tuple[str, Sequence[str]]] = [
         ("why", [reason(finding)] if reason(finding) else []),
         ("decided" if finding.why is None else "compared", [comparison(finding)] if finding.limits else []),
-        ("asked", [claim.question] if claim.question else []),
+        ("question", [claim.question] if claim.question else []),
         ("reading", [finding.reading]),
         ("parts", part_lines(finding)),
         ("statistic", [measured(finding)]),

@@ -60,7 +60,7 @@ def claim_text(
         ("kind", [kind_text(claim)]),
         ("source", sources(claim)),
         ("package", [package]),
-        ("asked", [claim.question] if claim.question else []),
+        ("question", [claim.question] if claim.question else []),
         ("definition", claim.definition.split("\n")),
         ("control", claim.control.split("\n")),
         ("rule", claim.rule.split("\n")),

@@ -30,7 +30,7 @@ def lab_claim_text(claim: LabClaim, width: int | None = None) -> str:
     explained: list[tuple[str, Sequence[str]]] = [
         ("chapter", [chapter_title(claim.claim.chapter)]),
         ("source", sources(claim.claim)),
-        ("asked", [claim.claim.question] if claim.claim.question else []),
+        ("question", [claim.claim.question] if claim.claim.question else []),
         ("definition", claim.claim.definition.split("\n")),
         ("control", claim.claim.control.split("\n")),
         ("rule", claim.claim.rule.split("\n")),
