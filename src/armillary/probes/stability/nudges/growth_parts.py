@@ -19,9 +19,9 @@ def bounded(result: RotationGrowth, angles: dict[str, Floats], slid: Floats, unt
         verdict = "refuted"
     peak = "" if most in (0, result.blocks) else f" (at most {live[most]:.2g} times, at {result.states[most]})"
     text = (
-        f"In windows of {result.window} tokens, with norms live a small rotation is {live[-1]:.2g} times its size "
+        f"In windows of {result.window} tokens with norms live, a small rotation is {live[-1]:.2g} times its size "
         f"after {result.blocks} blocks{peak}. If the start of a slid window of {result.slid_window} tokens is rotated, "
-        f"its end moves by at most {np.exp(slid[:, 0].max()):.2g} of that."
+        f"its end turns by at most {np.exp(slid[:, 0].max()):.2g} times that angle."
     )
     if np.isfinite(untrained[-1, 0]):
         text += f" In untrained models it is {np.exp(untrained[-1, 0]):.2g} times its size."
