@@ -289,7 +289,8 @@ def _directions(evidence: Evidence, result: "MapResult", left: Floats) -> Part:
         f"With images brought back to a sphere (our addition), the best rotation leaves {say(rotation, '.0%')} of them "
         f"unexplained, the best tangent-linear map {say(tangent, '.1%')}; for Gaussian matrices the better one leaves "
         f"{say(gaussian[0], '.1%')}, for an orthogonal one {say(result.orthogonal, '.1g')}. The matrix itself, with "
-        f"one scale for all, leaves {say(linear, '.1%')}: in many dimensions lengths |xA| hardly differ, so little bends.",
+        f"one scale for all, leaves {say(linear, '.1%')}: in many dimensions the lengths |xA| hardly differ, so little "
+        "bends.",
         Statistic("share of xA/|xA| that no rotation or tangent-linear map explains, median matrix", *statistic),
         asserted=False,
         why=missing_interval(*statistic) if verdict == "undecided" else None,
