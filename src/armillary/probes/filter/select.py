@@ -41,7 +41,8 @@ class Select:
         source="S3",
         question=(
             "An activation shrinks hidden values below zero and keeps those above. Are the values that it shrinks "
-            "worth less for the next word than those that it keeps, and does it choose anew for every word?"
+            "worth less for the next word than those that it keeps, and does it choose them for every word "
+            "separately?"
         ),
         kind="learned",
         definition=(
