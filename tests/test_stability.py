@@ -120,7 +120,7 @@ def test_one_block_one_head_and_documents_of_all_lengths(probe):
     finding = tried(probe(), read(tr.GPT2LMHeadModel(config).eval()), text)
     assert finding.verdict in VERDICTS
     if probe in (Prefix, Drift):
-        assert "of 9 documents" in finding.notes[0]
+        assert "from 9 documents" in finding.notes[0]
 
 
 @pytest.mark.parametrize("probe", PROBES)

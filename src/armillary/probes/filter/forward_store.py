@@ -48,9 +48,9 @@ from armillary.results import Claim, Finding, Part, Rewording, RuleChange, Stati
 
 LAYERS = 8
 ROUTED = (
-    "Mixture of experts: a unit's score is multiplied by its expert's weight, which is 0 for experts that a token does "
-    "not get; rotations leave the router's choice as it is. The table 'experts' lists every expert on the tokens that "
-    "it gets."
+    "Mixture of experts: a unit's score is multiplied by its expert's weight, which is 0 for experts that a token is "
+    "not routed to; rotations leave the router's choice as it is. The table 'experts' lists every expert, measured on "
+    "the tokens that are routed to it."
 )
 
 

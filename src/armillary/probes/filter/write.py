@@ -18,8 +18,8 @@ from armillary.results import Claim, Control, Finding, Rewording, RuleChange, St
 
 LAYERS, TWINS, TWIN_LAYERS = 8, 5, 3
 ROUTED = (
-    "Mixture of experts: the write is the routed sum, shared experts included; the table 'experts' lists every expert "
-    "on the tokens that it gets."
+    "Mixture of experts: the write is the routed sum, shared experts included; the table 'experts' lists every expert, "
+    "measured on the tokens that are routed to it."
 )
 
 

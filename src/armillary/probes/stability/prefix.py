@@ -141,7 +141,9 @@ class Prefix:
                     logs=("value",),
                 ),
             ),
-            notes=(f"windows of {result.window} tokens of {int(result.documents.sum())} documents, in {result.dtype}",),
+            notes=(
+                f"windows of {result.window} tokens from {int(result.documents.sum())} documents, in {result.dtype}",
+            ),
         )
 
 
