@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from armillary.probes.machinery.bench import Bench
 
 COUNTED = (
-    "In a mixture a token counts once for every expert that it is routed to. The same number of units of each expert is coded, "
-    "with one table, without the router's weight; random directions take the place of each expert's own."
+    "In a mixture a token counts once for every expert that it is routed to. The same number of units of each expert "
+    "is coded, with one table, without the router's weight; random directions take the place of each expert's own."
 )
 
 
