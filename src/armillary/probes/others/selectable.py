@@ -226,8 +226,9 @@ def _uniform(evidence: Evidence, hulls: "KeyHulls") -> Part:
         f"In the median head, the query nearest to the normal of LayerNorm's plane (the vector 1) attends with "
         f"{say(entropy[0], '.2f')} of the largest entropy (1: to all keys alike); a random query of its length with "
         f"{say(random, '.2f')}, and the query nearest to 1 where keys keep their mean of coordinates with "
-        f"{say(without, '.2f')}. Of 1, {say(float(np.median(hulls.reached)), '.0%')} lies in the axes that a head's "
-        f"queries can take (of random axes: {say(hulls.axes / evidence.anatomy.d, '.0%')})."
+        f"{say(without, '.2f')}. The axes that a head's queries can take hold "
+        f"{say(float(np.median(hulls.reached)), '.0%')} of 1 (random axes: "
+        f"{say(hulls.axes / evidence.anatomy.d, '.0%')})."
     )
     why = missing_interval(*low, *high) if verdict == "undecided" else None
     statistic = Statistic("entropy of the query along the normal, median head", *entropy)

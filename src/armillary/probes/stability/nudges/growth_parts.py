@@ -54,11 +54,9 @@ def held_back(evidence: Evidence, result: RotationGrowth, angles: dict[str, Floa
         )
     if verdict == "qualified":
         no = [name for name, flag in held.items() if flag is False]
-        sentences.append(f"Not held back: {'; '.join(no)}.")
+        sentences.append(f"Norms do not hold growth back for: {'; '.join(no)}.")
         if sum(name.endswith(APART) for name in no) == 2:
-            sentences.append(
-                "Only the first tokens make the frozen stream grow: with their own scale, the others stay as they are."
-            )
+            sentences.append("Mostly the first tokens make the frozen stream grow.")
     statistic = None
     # An overflow has no ratio: it is withheld.
     if not result.overflows(APART):
