@@ -620,7 +620,7 @@ def test_every_family_can_write(name):
     evicting = name in ("llama", "qwen3", "gpt_neox", "phi")
     assert evicts(anatomy) == evicting == (finding.parts[-1].name == "states stay with the window read anew")
     assert len(finding.controls) == (1 if evicting else 2)
-    assert ("fell out of the model's own cache" in finding.reading) == evicting
+    assert ("dropped from the model's own cache" in finding.reading) == evicting
     assert probe.passes(anatomy) > 0
 
 

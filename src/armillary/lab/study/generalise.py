@@ -8,7 +8,7 @@ import numpy as np
 from armillary.lab.study.conclusions.decisions import Decision, StudyEvidence
 from armillary.lab.study.conclusions.lab_claims import LabClaim
 from armillary.lab.study.conclusions.paired_runs import Row
-from armillary.results.claim import Claim, Verdict
+from armillary.results.claim import Claim, Rewording, Verdict
 
 REFERENCE = "gpt"
 # Of the verdicts that another kind has, so many must be GPT's.
@@ -125,17 +125,18 @@ GENERALISE = LabClaim(
         "BERT, LSTM and Mamba-2 on books, ViT, MLP-Mixer and ConvNeXt on CIFAR-10.\n"
         "A claim holds for a kind if most seeds, at least two, support or qualify it, and fails if as many refute it. "
         "Otherwise, and where it does not apply, it is open.",
-        "The share that would be alike if each kind's verdicts fell on its claims at random. Seeds of one "
-        "kind stand side by side in `armillary matrix` and decide nothing.",
+        "The share that would be the same if each kind's verdicts fell on its claims at random. Seeds of one "
+        "kind are shown side by side in `armillary matrix` and decide nothing.",
         f"The share is compared with {AGREE:.0%} and with chance, by its whole interval (claims drawn again).\n"
         f"Supported if it lies at or above {AGREE:.0%}, and above chance.\n"
-        f"Qualified if so, but one kind is alike on less than half of at least {ENOUGH} claims.\n"
+        f"Qualified if it does, but one kind agrees with GPT on less than half of at least {ENOUGH} claims.\n"
         f"Refuted if it lies below {AGREE:.0%}.\n"
         f"Undecided otherwise, and with fewer than {CLAIMS} claims or {OTHERS} other kinds.\n"
-        f"A claim carries over if {AGREE:.0%} of the kinds that decide it are alike.",
+        f"A claim carries over if at least {AGREE:.0%} of the kinds that decide it agree with GPT.",
         "learned",
         question="Armillary's verdicts were found on GPT models. Are they the same on small models of other kinds, "
-        "trained alike?",
+        "trained in the same way?",
+        rewordings=(Rewording("2026-11-19", "b94bbfb55fc7", 0),),
     ),
     "generalise",
     carries_over,

@@ -37,7 +37,7 @@ def nearest(layers: Iterable[int], measured: Sequence[int]) -> list[int]:
 RULE = (
     f"Supported if it holds for the mean over layers, and fails in at most {T.sites_few:.0%} of layers.\n"
     f"Refuted if it fails for the mean, and holds in at most {T.sites_few:.0%} of layers.\n"
-    f"Qualified if it holds in some layers and fails in others, more than {T.sites_few:.0%} each."
+    f"Qualified if it holds in more than {T.sites_few:.0%} of layers and fails in more than {T.sites_few:.0%}."
 )
 """How rules of this chapter say it."""
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from armillary.probes.machinery.bench import Bench
 
 COUNTED = (
-    "In a mixture a token counts once for every expert that it gets. Equally many units of each are coded, with one "
-    "table, without the router's weight; random directions take the place of each expert's own."
+    "In a mixture a token counts once for every expert that it is routed to. The same number of units of each expert "
+    "is coded, with one table, without the router's weight; random directions take the place of each expert's own."
 )
 
 
@@ -49,16 +49,16 @@ class Compress:
         ),
         kind="learned",
         definition=(
-            "How many bits does it take to store the hidden values, before and after the activation? They are "
+            "How many bits does it take to store the hidden values, before and after the activation? Bits are "
             "counted per hidden coordinate, in a bitstream that can be decoded. Values are quantised at a step of a "
-            "quarter of their own root mean square and coded one coordinate at a time, with one table per layer; "
-            "the table and the ends of the stream are counted. Sixteen tokens of each document are coded, first "
-            "ones left out, and up to 1024 units.\n"
+            "quarter of their own root mean square and coded one coordinate at a time, with one table per layer; the "
+            "table and the ends of the stream are counted too. Sixteen tokens of each document (no first ones) and "
+            "up to 1024 units are coded.\n"
             "In a gated layer the activation of the gate is measured, and the product is reported as well.\n"
-            "Bits at the same absolute step on both sides are reported too. There scale alone saves bits (small "
-            "numbers leave GELU halved), and W_out can undo scale.\n"
-            "Effective rank and Hoyer sparsity are reported but do not decide: a pointwise map of a stream of rank "
-            "d nearly always raises its rank."
+            "Bits at the same absolute step on both sides are reported too. There, scale alone saves bits (GELU "
+            "halves small numbers), and W_out can undo scale.\n"
+            "Effective rank and Hoyer sparsity are reported but do not decide: a pointwise map of a stream of rank d "
+            "nearly always raises its rank."
         ),
         control=(
             "random initialisation (five untrained twins of a small model, two with --quick, in the first, middle "
@@ -66,16 +66,16 @@ class Compress:
             "has in the model; the same centred at zero"
         ),
         rule=(
-            "Three parts, each answered layer by layer; the weakest decides. Intervals must lie wholly on one side "
-            "of a limit.\n"
-            f"Part 1, the activation saves bits: in a layer it removes more than {T.compress_bits} bits per "
-            "coordinate. Any such activation saves bits, trained or not.\n"
-            f"Part 2, training adds to it: a layer saves {T.compress_margin} bits more than untrained models do "
-            "(upper end; the nearest layer that was measured there). Large untrained weights save more, too: the "
-            "farther inputs reach, the more is cut.\n"
-            f"Part 3, what W_1 has learned adds to it: a layer saves {T.compress_margin} bits more than random "
-            "directions at the same means and variances. S3 counts scaling and translation among what W_1 learns; "
-            "this control keeps both and leaves only where W_1 looks.\n"
+            "Three parts, each answered layer by layer; the weakest decides. An answer counts only if the whole "
+            "interval lies on one side of the limit.\n"
+            "Part 1, the activation saves bits. It holds in a layer if the activation removes more than "
+            f"{T.compress_bits} bits per coordinate. Any such activation saves bits, trained or not.\n"
+            f"Part 2, training adds to it. It holds in a layer that saves {T.compress_margin} bits more than "
+            "untrained models do (upper end, in the nearest layer that was measured there). Large untrained weights "
+            "save more, too: the farther inputs reach, the more is cut.\n"
+            f"Part 3, what W_1 has learned adds to it. It holds in a layer that saves {T.compress_margin} bits more "
+            "than random directions at the same means and variances. S3 counts scaling and translation among what "
+            "W_1 learns; this control keeps both, so that only the directions of W_1 differ.\n"
             "Each part, over layers:\n"
             f"{RULE}\n"
             "Undecided otherwise: intervals span the limit, or there are no untrained models."
@@ -98,6 +98,7 @@ class Compress:
         rewordings=(
             Rewording("2026-11-18", "2c78bd9d768e", 2),
             Rewording("2026-11-18", "66ab883d2fa0", 2),
+            Rewording("2026-11-19", "d5cf7074f339", 2),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()

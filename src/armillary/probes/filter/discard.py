@@ -54,7 +54,7 @@ class Discard:
             "How many hidden values of a feed-forward layer does the activation throw away? Two shares are measured "
             "per layer, over all tokens but first ones.\n"
             "(1) Below zero: hidden coordinates below zero before the activation (of the gate, where there is one). "
-            "In any stream centred at zero, half of the coordinates lie there, trained or not.\n"
+            "In any stream centred at zero, half of the coordinates are below zero, trained or not.\n"
             f"(2) Gone: coordinates below {T.discard_peak:.0%} of their token's peak at the input of W_out (the "
             "product, where there is a gate).\n"
             "Also reported: the share of the squared length that coordinates below zero still carry; and units that "
@@ -64,17 +64,18 @@ class Discard:
         ),
         control="one half, for a centred stream; random initialisation; shuffled text",
         rule=(
-            "Two parts, each answered layer by layer; the weaker decides. Intervals must lie wholly on one side of "
-            "a limit.\n"
-            "Part 1, below zero: a layer discards if its share below zero exceeds two thirds, and exceeds chance by "
-            f"more than {100 * T.discard_beyond:.0f} points. Chance is 50%, or what another untrained model would "
+            "Two parts, each answered layer by layer; the weaker decides. An answer counts only if the whole "
+            "interval lies on one side of the limit.\n"
+            "Part 1, below zero. It holds in a layer whose share below zero exceeds two thirds, and exceeds chance "
+            f"by more than {100 * T.discard_beyond:.0f} points. Chance is 50%, or what another untrained model would "
             "show (upper end over twins) if that is more.\n"
-            f"Part 2, gone: in a layer, more than {T.discard_gone:.0%} of coordinates are below {T.discard_peak:.0%} "
-            "of the peak, and more than in another untrained model (upper end over twins).\n"
+            f"Part 2, gone. It holds in a layer in which more than {T.discard_gone:.0%} of coordinates are below "
+            f"{T.discard_peak:.0%} of the peak, and more than in another untrained model (upper end over twins).\n"
             "Each part, over layers:\n"
             f"{RULE}\n"
-            "Part 1 is not refuted by layers that exceed chance but not two thirds: in the lines for 'refuted' and "
-            "'qualified' such a layer counts among those where it holds. It counts among those where it fails, too.\n"
+            "A layer that exceeds chance, but not two thirds, does not help to refute part 1: in the lines for "
+            "'refuted' and 'qualified' it counts as one in which part 1 holds. It also counts as one in which part 1 "
+            "fails.\n"
             "Undecided otherwise: intervals span a limit, or there are too few documents or no untrained models."
         ),
         changes=(
@@ -88,6 +89,7 @@ class Discard:
         rewordings=(
             Rewording("2026-11-18", "6edc40fc67f2", 1),
             Rewording("2026-11-18", "29e04b4c47f6", 1),
+            Rewording("2026-11-19", "274160e200fc", 1),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()

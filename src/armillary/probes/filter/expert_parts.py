@@ -8,8 +8,8 @@ if TYPE_CHECKING:
 # An expert that gets fewer of the sampled tokens is listed without a number.
 FEWEST = 16
 NOTE = (
-    "Mixture of experts: a token has the coordinates of the experts that it gets, shared ones among them; the table "
-    "'experts' lists every expert on the tokens that it gets."
+    "Mixture of experts: a token has the coordinates of the experts that it is routed to, and of shared ones; the "
+    "table 'experts' lists every expert, measured on the tokens that are routed to it."
 )
 
 

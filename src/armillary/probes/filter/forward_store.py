@@ -48,9 +48,9 @@ from armillary.results import Claim, Finding, Part, Rewording, RuleChange, Stati
 
 LAYERS = 8
 ROUTED = (
-    "Mixture of experts: a unit's score is multiplied by its expert's weight, which is 0 for experts that a token does "
-    "not get; rotations leave the router's choice as it is. The table 'experts' lists every expert on the tokens that "
-    "it gets."
+    "Mixture of experts: a unit's score is multiplied by its expert's weight, which is 0 for experts that a token is "
+    "not routed to; rotations leave the router's choice as it is. The table 'experts' lists every expert, measured on "
+    "the tokens that are routed to it."
 )
 
 
@@ -65,27 +65,27 @@ class ForwardStore:
         statement="A feed-forward is a key–value store, as attention is: scores of keys weigh the values that it adds.",
         source="S1",
         question=(
-            "Can what a feed-forward layer writes be read like a dictionary: each unit is a key with an entry, and "
-            "a token adds the entries of the keys that it matches? And does a token match only few keys?"
+            "Can what a feed-forward layer writes be read like a dictionary, in which each unit is a key with an "
+            "entry and a token adds the entries of the keys that it matches? And does a token match only a few keys?"
         ),
         definition=(
             "What a feed-forward layer writes can be read as a sum over keys and values. The source compares "
             "attention with the feed-forward of Geva et al. (2021): both compute relevance scores and add up what "
-            "they weigh.\n"
+            "they weight.\n"
             "Part 1, by definition: the write for a direction z is Σ s_i v_i. Key i is column i of W_in, with the "
-            "norm folded in. Its score s_i is the activation of key·z and its bias, times the other branch where "
-            "there is a gate. Its value v_i is row i of W_out. Measured is this model's deviation: the running "
-            "model reads single tokens, and what the feed-forward writes is compared with this sum. The statistic "
-            "is the largest error over the largest write; it is no average and has no interval.\n"
-            "Part 2, ours: a store would be worth its name if a token matched few keys. Tokens are sampled from the "
-            "text, as each layer reads them. The energy of key i is s_i²|v_i|², p_i is its share, and Σp² is the "
+            "norm folded in. Its score s_i is the activation of key·z plus the unit's bias, times the other branch "
+            "where there is a gate. Its value v_i is row i of W_out. The running model reads single tokens, and what "
+            "the feed-forward writes is compared with this sum. The statistic is the largest error over the largest "
+            "write; it is not an average and has no interval.\n"
+            "Part 2, ours: a store deserves its name if a token matches few keys. Tokens are sampled from the text, "
+            "as each layer reads them. The energy of key i is s_i²|v_i|², p_i is its share, and Σp² is the "
             "concentration: 1 if one key takes all.\n"
             "Chance is computed in two ways, as in vo.store: (a) all keys are rotated together inside their span, "
-            "with lengths, mutual angles and biases kept; (b) the tokens are whitened, rotated and shaped back. "
-            "Then their mean and covariance stay, and only the match of token and key is lost.\n"
-            "The ratio is the concentration divided by the larger of the two. Its interval is a bootstrap over "
-            f"documents. {ROTATIONS} rotations are drawn; p-values are Student's. At most {LAYERS} layers are "
-            "measured. Attention is measured on the same tokens, by the singular vectors of W_VO."
+            "with lengths, mutual angles and biases kept; (b) the tokens are whitened, rotated and shaped back, so "
+            "that their mean and covariance stay, and only the match of token and key is lost.\n"
+            "The ratio is the concentration divided by the larger of the two chance levels. Its interval is a "
+            f"bootstrap over documents. {ROTATIONS} rotations are drawn; p-values are Student's. At most {LAYERS} "
+            "layers are measured. Attention is measured on the same tokens, by the singular vectors of W_VO."
         ),
         control=(
             "keys and updates exchanged, and random initialisation, for part 1; rotated keys, rotated tokens and "
@@ -106,6 +106,7 @@ class ForwardStore:
         rewordings=(
             Rewording("2026-11-18", "7d10e9c9e1a6", 1),
             Rewording("2026-11-18", "a52db9c0f469", 1),
+            Rewording("2026-11-19", "d98cc9d8b0df", 1),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (SAMPLES,)

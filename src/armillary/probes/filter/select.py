@@ -41,23 +41,25 @@ class Select:
         source="S3",
         question=(
             "An activation shrinks hidden values below zero and keeps those above. Are the values that it shrinks "
-            "worth less for the next word than those that it keeps, and does it choose anew for every word?"
+            "worth less for the next word than those that it keeps, and does it choose them for every word "
+            "separately?"
         ),
         kind="learned",
         definition=(
-            "Is what the activation discards worth less than what it keeps? Discarded are the coordinates below "
+            "Is what the activation discards worth less than what it keeps? Discarded coordinates are those below "
             "zero before the activation (of the gate, where there is one). Three things are measured.\n"
-            "(1) Reading: how much of the next token's embedding a linear fit decodes from the discarded values, "
-            "and from the kept ones, before the activation. It is a share of variance, fitted on one half of the "
-            "documents and tested on the other, in the first, middle and last layer. Both sides have equally many "
-            "coordinates of each token, the largest ones.\n"
+            "(1) Reading: how much of the next token's embedding a linear fit decodes from the discarded values, and "
+            "from the kept ones, before the activation. It is a share of variance, fitted on one half of the "
+            "documents and tested on the other, in the first, middle and last layer. Both sides have the same number "
+            "of coordinates of each token, the largest ones.\n"
             "(2) Letting through: what it costs to let the discarded values through, with slope 1 in place of the "
             "activation below zero, in the first, middle and last layer, one at a time (also slopes 0.1 to 1 in all "
-            "layers at once). Beside it stand the same changes at as many random coordinates of each token.\n"
-            "(3) Context: what zeroing as many units costs, the same ones for every token, beside zeroing the "
-            "discarded ones. Is the choice made in context?\n"
-            "Also reported, as a part of our own: what zeroing the discarded coordinates after the activation "
-            "costs. It measures only what the activation has left of them (after ReLU: nothing)."
+            "layers at once). For comparison, the same changes are made at as many random coordinates of each "
+            "token.\n"
+            "(3) Context: what it costs to zero as many units, the same ones for every token, compared with zeroing "
+            "the discarded ones. Is the choice made in context?\n"
+            "Also reported, as a part of our own: what it costs to zero the discarded coordinates after the "
+            "activation. This measures only what the activation has left of them (after ReLU: nothing)."
         ),
         control=(
             "the kept values; random initialisation (five untrained twins of a small model, two with --quick, "
@@ -65,22 +67,22 @@ class Select:
             "discarded most often"
         ),
         rule=(
-            "Three parts; the weakest decides. Parts 1 and 2 are answered layer by layer. Intervals must lie wholly "
-            "on one side of a limit.\n"
-            f"Part 1, reading: in a layer, the discarded values decode less than {T.select_half:.0%} of what the "
-            "kept ones do, and the difference exceeds that of untrained models (upper end, middle layer). Only "
-            "layers count in which the kept values decode anything, but the mean is over all measured layers.\n"
-            f"Part 2, letting through: in a layer, letting the discarded through costs less than {T.select_half:.0%} "
-            "of what the same changes cost elsewhere. Only layers count in which those cost more than "
-            f"{T.select_cost} nats per token.\n"
+            "Three parts; the weakest decides. Parts 1 and 2 are answered layer by layer. An answer counts only if "
+            "the whole interval lies on one side of the limit.\n"
+            f"Part 1, reading. It holds in a layer if the discarded values decode less than {T.select_half:.0%} of "
+            "what the kept ones do, and the difference exceeds that of untrained models (upper end, middle layer). "
+            "Only layers in which the kept values decode anything count, but the mean is over all measured layers.\n"
+            "Part 2, letting through. It holds in a layer if letting the discarded values through costs less than "
+            f"{T.select_half:.0%} of what the same changes cost elsewhere. Only layers in which the changes elsewhere "
+            f"cost more than {T.select_cost} nats per token count.\n"
             "Parts 1 and 2, over layers:\n"
             f"{RULE}\n"
             "Part 3, context.\n"
-            f"Supported if zeroing the same units for every token costs {T.select_cost} nats more than zeroing the "
-            "discarded ones.\n"
+            f"Supported if zeroing the same units for every token costs {T.select_cost} nats per token more than "
+            "zeroing the discarded ones.\n"
             "Refuted if it does not.\n"
-            f"Undecided if zeroing random units, as many, costs at most {T.select_cost} nats: then no choice can "
-            "show.\n"
+            f"Undecided if zeroing as many random units costs at most {T.select_cost} nats per token: then no choice "
+            "can show.\n"
             "Undecided otherwise: intervals span a limit; no layer counts in part 1 or 2; part 1 has no untrained "
             "models; or the model has no next-token loss."
         ),
@@ -96,6 +98,7 @@ class Select:
         rewordings=(
             Rewording("2026-11-18", "c3eec0bbff79", 2),
             Rewording("2026-11-18", "29effd8f0b53", 2),
+            Rewording("2026-11-19", "ad8213ba983e", 2),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
@@ -139,8 +142,8 @@ class Select:
                 *([Control(RANDOM, *skills.untrained)] if decoded.twins else []),
                 Control("the token itself in place of the next", *own.mean_difference),
             ),
-            headline=f"From the discarded values {from_discarded} of the next token's embedding can be decoded, from "
-            f"as many kept values {from_kept}",
+            headline=f"The discarded values decode {from_discarded} of the next token's embedding, as many kept values "
+            f"decode {from_kept}",
             table=cost_table(costs),
             quantities=cost_lines(costs),
             notes=(

@@ -18,8 +18,8 @@ from armillary.results import Claim, Control, Finding, Rewording, RuleChange, St
 
 LAYERS, TWINS, TWIN_LAYERS = 8, 5, 3
 ROUTED = (
-    "Mixture of experts: the write is the routed sum, shared experts included; the table 'experts' lists every expert "
-    "on the tokens that it gets."
+    "Mixture of experts: the write is the routed sum, shared experts included; the table 'experts' lists every expert, "
+    "measured on the tokens that are routed to it."
 )
 
 
@@ -38,13 +38,13 @@ class ForwardWrite:
             "training make it so?"
         ),
         definition=(
-            "Is what the feed-forward adds (its write) simpler than what it reads? Counted are the bits per "
-            "coordinate of the write, of its input y (the norm's output) and of attention's write, for sampled "
-            "tokens (no first and no massive ones).\n"
-            "A stream is turned to its principal axes, which come from the other half of the documents. Every "
+            "Is what the feed-forward adds (its write) simpler than what it reads? Bits per coordinate are counted "
+            "for the write, for its input y (the norm's output) and for attention's write, on sampled tokens (no "
+            "first and no massive ones).\n"
+            "Each stream is rotated to its principal axes, which come from the other half of the documents. Every "
             f"coordinate is quantised at a step of {STEP:g} of the stream's own root mean square, so that scale does "
-            "not count, and coded with one table per octave of axes; tables are counted.\n"
-            "The statistic is the share of the input's bits that the write does not need, mean over layers.\n"
+            "not count, and coded with one table per octave of axes; tables are counted too.\n"
+            "The statistic is the share of the input's bits that the write does not need, averaged over layers.\n"
             "Effective rank is the participation ratio. The write is also computed from units above zero alone, and "
             f"with the values below zero let through. At most {LAYERS} layers are measured, and those that write "
             "nothing are left out. Intervals are over documents."
@@ -54,16 +54,17 @@ class ForwardWrite:
             "attention's write in place of the feed-forward's"
         ),
         rule=(
-            "Five parts, each answered layer by layer. The weaker of parts 1 and 2 decides. Intervals must lie "
-            "wholly on one side of a limit.\n"
-            f"Part 1, the write is simpler: in a layer it takes {T.write_saved:.0%} fewer bits than its input.\n"
-            "Part 2, training makes it so: the share saved exceeds the upper end of untrained models by "
-            f"{T.write_margin:.0%} of the bits, in the nearest layer that was measured there. It fails if the share "
-            f"lies below that of five untrained models (their upper end) plus {T.write_margin:.0%}. Two or three "
-            "twins, as a large model has, have a wide interval that must not refute.\n"
+            "Five parts, each answered layer by layer. The weaker of parts 1 and 2 decides. An answer counts only if "
+            "the whole interval lies on one side of the limit.\n"
+            f"Part 1, the write is simpler. It holds in a layer if the write takes {T.write_saved:.0%} fewer bits "
+            "than its input.\n"
+            "Part 2, training makes it so. It holds in a layer if the share saved exceeds the upper end of untrained "
+            f"models by {T.write_margin:.0%} of the bits, in the nearest layer that was measured there. It fails if "
+            f"the share lies below the upper end of five untrained models plus {T.write_margin:.0%}. The two or three "
+            "twins of a large model have a wide interval that must not refute.\n"
             f"Parts 3 to 5 are ours and decide nothing: the write is {T.write_saved:.0%} simpler than attention's "
-            f"write; it is {T.write_saved:.0%} simpler than the same write with the discarded values let through; "
-            f"and it takes {T.write_saved:.0%} fewer directions than the input.\n"
+            f"write; it is {T.write_saved:.0%} simpler than the same write with the discarded values let through; and "
+            f"it takes {T.write_saved:.0%} fewer directions than the input.\n"
             "Each part, over layers:\n"
             f"{RULE}\n"
             "Undecided otherwise: intervals span the limit, or there are no untrained models."
@@ -79,6 +80,7 @@ class ForwardWrite:
         rewordings=(
             Rewording("2026-11-18", "517fe9bad4c2", 2),
             Rewording("2026-11-18", "dc5a9d646d60", 2),
+            Rewording("2026-11-19", "cad15037fabb", 2),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (SAMPLES,)

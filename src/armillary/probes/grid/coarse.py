@@ -48,25 +48,25 @@ class Coarse:
         definition=(
             "The correlation length is how many tokens apart two states of a document are still alike. The statistic "
             "is the ratio of this length after the last block to that before the first.\n"
-            "C(Δ) is the correlation of directions of the stream Δ tokens apart in a document, minus the mean of all "
-            "documents at the same position. First tokens are left out. Δ goes up to half a window and at most 32. P "
-            "is the mean of C over the farthest quarter of distances: what the whole document shares, for example its "
-            "subject. That is no length.\n"
-            "The length is ½ + Σ (C(Δ) − P)/(1 − P) over the nearer distances. States without any correlation have ½ "
-            "token. That is no floor: an estimate from few documents can lie below it, and so can the truth where near "
-            "tokens are less alike than far ones, for example because a word is seldom repeated at once. In the ratio, "
-            "a length below ¼ counts as ¼.\n"
+            "C(Δ) is the correlation of directions of the stream Δ tokens apart in a document, with the mean of all "
+            "documents at the same position subtracted. First tokens are left out. Δ goes up to half a window and at "
+            "most 32. P is the mean of C over the farthest quarter of distances: what the whole document shares, for "
+            "example its subject. It does not count as length.\n"
+            "The length is ½ + Σ (C(Δ) − P)/(1 − P) over the nearer distances. States without any correlation have a "
+            "length of ½ token. This is not a lower bound: an estimate from few documents can lie below it, and so "
+            "can the truth where near tokens are less alike than far ones, for example because a word is seldom "
+            "repeated at once. In the ratio, a length below ¼ counts as ¼.\n"
             "Whether depth is isomorphic to a renormalisation group cannot be measured: the verdict is about the "
             "length."
         ),
         control=(
-            "random initialisation (all twins); the same words shuffled within their documents, four times: there a "
-            "length can only come from the model's averaging. Compared are the tokens that depth adds to the "
-            "length, because a sliding mean adds about as many to words in any order, as long as they are nearly "
-            "uncorrelated"
+            "random initialisation (all twins); the same words shuffled within their documents, four times: there, a "
+            "length can only come from the model's averaging. Text and shuffled text are compared by the tokens that "
+            "depth adds to the length, because a sliding mean adds about as many to words in any order, as long as "
+            "they are nearly uncorrelated"
         ),
         rule=(
-            "Two parts; the weaker decides. Intervals must lie wholly on one side of a limit.\n"
+            "Two parts; the weaker decides. A number lies above or below a limit only if its whole interval does.\n"
             "Part 1, the length grows layer by layer.\n"
             f"Supported if the ratio lies above {T.flow_growth}, and the rank correlation of length and depth above "
             f"{T.flow_order}.\n"
@@ -75,8 +75,8 @@ class Coarse:
             "Part 2, by training, from the text.\n"
             f"Supported if the ratio lies above that of an untrained model, and depth adds at least {T.flow_text} "
             "tokens more to the length on text than on shuffled text.\n"
-            f"Refuted if the ratio is no larger than untrained models reach, or if fewer than {T.flow_text} tokens "
-            "more are added.\n"
+            "Refuted if the ratio is no larger than untrained models reach, or if depth adds fewer than "
+            f"{T.flow_text} tokens more on text.\n"
             "Part 3 is ours and decides nothing: norms lengthen the correlations by a larger factor than sublayers "
             "do.\n"
             "Every part is undecided where an interval spans its limit."
@@ -103,6 +103,7 @@ class Coarse:
         rewordings=(
             Rewording("2026-11-18", "3464bc904af3", 3),
             Rewording("2026-11-18", "391868a3b54e", 3),
+            Rewording("2026-11-19", "68604238368f", 3),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
@@ -203,7 +204,7 @@ def _grows(evidence: Evidence, states: "CorrelationResult", ratios: dict[str, In
         verdict = "refuted"
     elif grows and ordered is not None:
         verdict = "supported" if ordered else "qualified"
-    where = "" if grows is not True or ordered else ": at the end it is longer, on the way it does not always grow"
+    where = "" if grows is not True or ordered else ": it is longer at the end, but does not always grow on the way"
     return Part(
         "the length grows layer by layer",
         verdict,

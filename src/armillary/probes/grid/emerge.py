@@ -43,42 +43,44 @@ class HeadEmergence:
             "it?"
         ),
         definition=(
-            "Do the heads that get more of the gradient for a kind of error become those that resolve it? This is seen "
-            "over the kept checkpoints of one training run.\n"
-            "Phenomena are errors that a role of heads resolves, at tokens that can be marked. As many other tokens "
-            "are compared as are marked.\n"
-            "Induction: the second copy of random tokens repeated once, compared with other random tokens at the same "
-            "places. The role is attention to what followed a token's first occurrence.\n"
-            "Same word: words that have stood in their window before, compared with the same words where they have "
-            "not. The role is attention to the same word.\n"
+            "Do the heads that get more of the gradient for a kind of error become those that resolve it? The kept "
+            "checkpoints of one training run are compared.\n"
+            "Phenomena are errors that a role of heads resolves, at tokens that can be marked. Marked tokens are "
+            "compared with as many other tokens.\n"
+            "Induction: the second copy of random tokens that are repeated once, compared with other random tokens "
+            "at the same places. The role is attention to what followed a token's first occurrence.\n"
+            "Same word: words that have occurred in their window before, compared with the same words where they "
+            "have not. The role is attention to the same word.\n"
             "Previous token: pieces inside a word that another piece follows, compared with pieces that end a word. "
             "The role is attention to the token before.\n"
             "A head's share of the gradient is |∂L/∂W|² over its own slices of W_Q, W_K and W_V (of W_Q alone where "
             "heads share the others), over the sum of its layer. L is the loss summed over the tokens of a set. Its "
-            "excess is its share on marked tokens less that on the others.\n"
-            "The statistic is the rank correlation, over all heads, of the excess with what the head gains of the role "
-            "until the next checkpoint. Both are taken less their layer's mean, and the share on other tokens is taken "
-            "out (partial correlation). It is the mean over phenomena and checkpoints at which some head gains "
-            f"{T.emerge_gain} of its attention more than its layer. In the second part the role that a head has stands "
-            "in place of the gain, also where checkpoints are chosen. Intervals are bootstraps over heads."
+            "excess is its share on marked tokens minus that on the others.\n"
+            "The statistic is the rank correlation, over all heads, of the excess with how much of the role the head "
+            "gains until the next checkpoint. The layer's mean is subtracted from both, and the share on other "
+            "tokens is taken out (partial correlation). It is averaged over the phenomena and checkpoints at which "
+            f"some head gains {T.emerge_gain} of its attention more than its layer. The second part uses the role "
+            "that a head already has in place of the gain, also to choose checkpoints. Intervals are bootstraps over "
+            "heads."
         ),
         control="gradients of a layer's heads exchanged; the share on other tokens",
         rule=(
             "Two parts, by the same rule; the weaker decides. 'Next': the excess predicts the gain until the next "
             "checkpoint. 'Now': the excess goes with the role that the head already has.\n"
-            f"Supported if the rank correlation lies above {T.emerge_rho} with its whole interval, and above 97.5 % of "
-            "those with heads exchanged. It must also be larger than that of the share on other tokens, with the whole "
-            "interval of the difference.\n"
-            f"Qualified if all this holds, but the correlation within a single phenomenon lies below {T.emerge_rho}.\n"
+            f"Supported if the rank correlation lies above {T.emerge_rho} with its whole interval, is larger than "
+            "97.5 % of those with heads exchanged, and is larger than that of the share on other tokens, with the "
+            "whole interval of the difference.\n"
+            f"Qualified if all this holds, but the correlation within a single phenomenon lies below {T.emerge_rho} "
+            "with its whole interval.\n"
             f"Refuted if the interval lies below {T.emerge_rho}, or that of the difference below 0.\n"
             "Undecided if an interval spans its limit, if exchanged heads reach the correlation, or if no role "
             "emerges. Also undecided without three checkpoints or a next-token loss, or with one head per layer or "
             "fewer than eight heads.\n"
             "There are no untrained twins: they have no next checkpoint. A gain is what training added since the "
-            "checkpoint before, so each checkpoint is the less trained model that the next one is compared with. What "
-            "a role is by initialisation, or by depth, is no gain.\n"
+            "checkpoint before, so each checkpoint is the less trained model that the next one is compared with. A "
+            "role that comes from initialisation, or from depth, is not a gain.\n"
             "A third part is ours and decides nothing: the first part again, with the role that the head has at the "
-            f"time removed from the correlation as well. It is supported above {T.emerge_rho} and refuted below."
+            f"time taken out of the correlation as well. It is supported above {T.emerge_rho} and refuted below."
         ),
         kind="learned",
         changes=(
@@ -92,6 +94,7 @@ class HeadEmergence:
             Rewording("2026-11-18", "4ed67ffa99af", 1),
             Rewording("2026-11-18", "7005e591bd9f", 1),
             Rewording("2026-11-18", "3f8779697199", 1),
+            Rewording("2026-11-19", "9f7fa2560690", 1),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
@@ -185,7 +188,7 @@ def _part(
     predicted = "what it gains of the role until the next checkpoint" if when == "next" else "the role that it has"
     statistic = Statistic(f"partial rank correlation, {when}", *whole)
     if np.isnan(whole[0]):
-        text = f"No role emerges: at no checkpoint does a head stand {T.emerge_gain} above its layer ({when})."
+        text = f"No role emerges: at no checkpoint is a head {T.emerge_gain} above its layer ({when})."
         return Part(when, "undecided", text, statistic, why=Why.UNDEFINED)
     verdict = _verdict(whole, null, beyond)
     weak = [name for name, ends in apart.items() if above(ends, T.emerge_rho) is False]

@@ -58,18 +58,18 @@ class HeadGradients:
             "itself."
         ),
         definition=(
-            "How much a head's gradient changes when a neighbour in its layer is silenced (its result is set to zero), "
-            "compared with how much the neighbour writes.\n"
-            "(a) Own slices: the gradient of a random sum of one head's results, at the slices of W_Q, W_K and W_V of "
-            "its layer. At other heads' slices it is 0 by the chain rule, exactly. Heads of a group share W_K and "
+            "How much a head's gradient changes when a neighbour in its layer is silenced (its result is set to "
+            "zero), compared with how much the neighbour writes.\n"
+            "(a) Own slices: the gradient of a random sum of one head's results, at the slices of W_Q, W_K and W_V "
+            "of its layer. At other heads' slices it is exactly 0 by the chain rule. Heads of a group share W_K and "
             "W_V.\n"
             "(b) Independence: g is the loss gradient of a head's slices (W_Q, and W_K and W_V where no other head "
-            "shares them), and g' the same with another head of the layer silenced. The coupling is |g − g'|/|g| "
-            "divided by |w|/|x|, where |w| is the length of what the silenced head writes and |x| that of the stream. "
-            "A head that writes 1 % of the stream and changes a gradient by 1 % has a coupling of 1. Squares are "
-            "summed over documents, each a batch of its own.\n"
-            "The statistic is the coupling of the median pair of heads of one layer. A head that writes nothing has no "
-            "coupling."
+            "shares them), and g' is the same with another head of the layer silenced. The coupling is |g − g'|/|g| "
+            "divided by |w|/|x|, where |w| is the length of what the silenced head writes and |x| that of the "
+            "stream. If a head that writes 1 % of the stream changes a gradient by 1 %, the coupling is 1. Squares "
+            "are summed over documents, each a batch of its own.\n"
+            "The statistic is the coupling of the median pair of heads of one layer. A head that writes nothing has "
+            "no coupling."
         ),
         control="random initialisation (five twins of a small model, one head per layer silenced)",
         rule=(
@@ -77,11 +77,10 @@ class HeadGradients:
             "Part 1, own slices.\n"
             "Supported if the gradients at other heads' slices are 0.\n"
             "Refuted otherwise.\n"
-            "Part 2, independent.\n"
-            f"Supported if the coupling's whole interval lies below {T.coupling_none}: what a neighbour writes "
-            "hardly matters to a gradient.\n"
-            f"Refuted if it lies above {T.coupling_half}: a gradient changes by half of the share that a single "
-            "neighbour writes, or more.\n"
+            "Part 2, independent. The coupling's whole interval is compared with two limits.\n"
+            f"Supported if it lies below {T.coupling_none}: what a neighbour writes hardly matters to a gradient.\n"
+            f"Refuted if it lies above {T.coupling_half}: a gradient changes by at least half of the share that a "
+            "single neighbour writes.\n"
             "Qualified if it lies between the two.\n"
             "Undecided if it spans either limit, or if no head writes anything.\n"
             "Undecided with too few documents, without a next-token loss, or with one head per layer."
@@ -98,6 +97,7 @@ class HeadGradients:
         rewordings=(
             Rewording("2026-11-18", "9d7526bc7552", 2),
             Rewording("2026-11-18", "4f7e4b6fb292", 2),
+            Rewording("2026-11-19", "6aedc37f53ab", 2),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
@@ -194,8 +194,8 @@ def _independent(coupling: Interval, random: float, each: Floats, model: "Coupli
     strongest = int(np.nanargmax(each))
     text = (
         f"Silencing a neighbour that writes 1 % of the stream changes a head's loss gradient by "
-        f"{say(coupling[0], '.2g')} %, in the median pair (for {model.names[strongest]}, the most, by "
-        f"{say(each[strongest], '.2g')} %); at random initialisation by {say(random, '.2g')} %. In all, the median "
+        f"{say(coupling[0], '.2g')} %, in the median pair (at most by {say(each[strongest], '.2g')} %, "
+        f"for {model.names[strongest]}); at random initialisation by {say(random, '.2g')} %. The median "
         f"head writes {say(float(np.median(model.shares())), '.2g')} of the stream, and silencing it changes a "
         f"neighbour's gradient by {say(float(np.nanmedian(model.changes())), '.2g')} of its length"
     )

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 PLACES = {"z": "at the heads' results", "q": "on queries alone"}
 OPEN, IDLE, ABOVE, BELOW = "open", "idle", "above", "below"
 TWINS = 5
-IDLE_HEADLINE = "Shuffled axes cost nothing, within heads and across"
+IDLE_HEADLINE = "Shuffling axes costs nothing, within heads or across"
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,22 +49,21 @@ class HeadAxes:
         statement="Meaning is encoded in axis indices: shuffling axes across heads hurts more than within heads.",
         source="S3",
         question=(
-            "Shuffle the axes of what heads read or write, once within each head and once across heads. Does "
-            "crossing the borders between heads cost much more?"
+            "Shuffle the axes of what heads read or write, once within each head and once across heads. Does it cost "
+            "much more if axes move to another head?"
         ),
         definition=(
-            "Axes are shuffled: they change places, either within their head or each to another head. The cost of a "
-            "shuffle is the change of the next-token loss, in nats per token. Both kinds of shuffle move the same "
-            "axes.\n"
+            "Axes are shuffled, either within their head or each to another head. Both kinds of shuffle move the "
+            "same axes. The cost of a shuffle is the change of the next-token loss, in nats per token.\n"
             "The statistic is the share of the cost that is due to crossing heads: (across − within)/across, the "
             "median over cases.\n"
-            "Shuffles are made in two places: at z, the heads' results before W_O, and on q alone, where q meets k. A "
-            "case is one of three layers with all axes moved, or all layers with all axes, half or a quarter of them. "
-            "Every document has two shuffles of its own. The median is taken so that no single case decides, and none "
+            "Shuffles are made in two places: at z, the heads' results before W_O, and on q alone, before it meets "
+            "k. A case is one of three layers with all axes moved, or all layers with all axes, half or a quarter of "
+            "them. Every document has two shuffles of its own. With the median, no single case decides, and none "
             "that destroys the model.\n"
-            "A case counts only if moving axes across heads has a cost. For that, the lower end of the cost's interval "
-            f"must reach {T.crossing_cost} nats per token, and {T.crossing_steady:.0%} of the cost itself. The "
-            "control's share has the same condition.\n"
+            "A case counts only if moving axes across heads has a cost: the lower end of the cost's interval must "
+            f"reach {T.crossing_cost} nats per token, and {T.crossing_steady:.0%} of the cost itself. The control's "
+            "share has the same condition.\n"
             "Only one side is shuffled. The numbering of axes within a head is a convention: W_V and W_O, or W_Q and "
             "W_K, could be renumbered together without any effect."
         ),
@@ -74,20 +73,22 @@ class HeadAxes:
             "all axes at z"
         ),
         rule=(
-            "How much of a shuffle's cost is due to crossing heads, in the median case, is compared with "
+            "The share of a shuffle's cost that is due to crossing heads, in the median case, is compared with "
             f"{T.crossing_share}, at z and on q. At {T.crossing_share}, a shuffle across heads costs a quarter more "
-            "than one within. Whole intervals count.\n"
+            "than one within. A number lies above or below a limit only if its whole interval does.\n"
             f"Supported if the share lies above {T.crossing_share} at z and on q.\n"
-            "Refuted if it lies below in both places, and no single case lies above (at a level that corrects for the "
+            "Refuted if it lies below in both places, and no single case lies above (at a level corrected for the "
             "number of cases).\n"
-            f"Qualified if the share lies above {T.crossing_share} in only one of the two places, or below in both and "
-            "a single case lies above; these are named.\n"
+            f"Qualified if the share lies above {T.crossing_share} in only one of the two places, or below in both "
+            "while a single case lies above; these are named.\n"
             "If no shuffle has a cost in one place, the other place alone decides, and the claim is qualified at "
             "most.\n"
             f"Undecided if an interval spans {T.crossing_share}, if no shuffle has a cost in either place, or if "
-            "intervals leave open whether any has one in a place. Also undecided if moving all axes does not clearly "
-            "cost more than in untrained models, where there are any: then the share is withheld.\n"
-            "Undecided with one head per layer, with one axis per head, or without a next-token loss."
+            "intervals leave open whether any has one in a place.\n"
+            "Undecided without untrained models, or if moving all axes does not clearly cost more than in them: then "
+            "the share is withheld.\n"
+            "Undecided with too few documents, with one head per layer, with one axis per head, or without a "
+            "next-token loss."
         ),
         kind="learned",
         changes=(
@@ -120,6 +121,7 @@ class HeadAxes:
         rewordings=(
             Rewording("2026-11-18", "62513171004c", 4),
             Rewording("2026-11-18", "a6fc0d6c32a3", 4),
+            Rewording("2026-11-19", "438210974d90", 4),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
@@ -287,13 +289,13 @@ def _reading(
         else:
             text += (
                 f"{say(share[0], '.0%')} of the cost of a shuffle is due to crossing heads in the median case "
-                f"(from {say(min(known), '.0%')} to {say(max(known), '.0%')} in {len(known)} of {len(shares)} cases "
-                "that cost anything)"
+                f"(from {say(min(known), '.0%')} to {say(max(known), '.0%')}; {len(known)} of {len(shares)} cases "
+                "have a cost)"
             )
         parts.append(f"{text}.")
     if single:
         names = [f"{cases[i].where} of {label(cases[i], cases)}, {cases[i].moved} axes" for i in single]
-        parts.append(f"Above the limit by themselves: {name_sites(names)}.")
+        parts.append(f"Single cases above the limit: {name_sites(names)}.")
     parts.append(
         f"Moving all axes of all layers across heads costs {say(costs[0], '.2g')} nats per token, in an untrained "
         f"model {say(costs[1], '.2g')}."
@@ -310,8 +312,8 @@ def _reading(
 
 def _headline(sides: dict[str, Side], learned: bool | None) -> str:
     if learned is None:
-        return "Shuffled axes cost not clearly more than in untrained models"
+        return "Shuffling axes does not clearly cost more than in untrained models"
     parts = [f"{say(sides[w][1][0], '.0%')} {place}" for w, place in PLACES.items() if np.isfinite(sides[w][1][0])]
     if not parts:
-        return "Shuffled axes cost no more than in untrained models" if learned is False else IDLE_HEADLINE
+        return "Shuffling axes costs no more than in untrained models" if learned is False else IDLE_HEADLINE
     return "Share of a shuffle's cost that is due to crossing heads, median case: " + " and ".join(parts)

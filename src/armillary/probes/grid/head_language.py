@@ -23,36 +23,38 @@ class HeadLanguage:
         statement="Some heads resolve syntax, some similarity and opposition, some anaphora.",
         source="S3",
         question=(
-            "Are there heads that find the right word for the grammar, for a word's synonym or opposite, or for a "
-            "pronoun? Made-up sentences with one right and one wrong word tell."
+            "Do some heads find the word that the grammar asks for, some a word's synonym or opposite, and some the "
+            "word that a pronoun stands for? Made-up sentences with one right and one wrong word are used to test "
+            "this."
         ),
         kind="learned",
         definition=(
-            "How well the best head tells the right word from a wrong one, in made-up sentences. The gap is its "
-            "attention on the right word (the target) less that on the wrong one (the distractor).\n"
+            "How well does the best head tell the right word from a wrong one, in made-up sentences? The gap is its "
+            "attention to the right word (the target) minus that to the wrong one (the distractor).\n"
             "Six phenomena in three groups, forty items each, are made from word lists by a seeded generator.\n"
-            "Syntax: agreement (from was or were to its subject, not to a noun of the other number), subject (from "
-            "a verb to its subject, not to another person), determiner (from this or these to the noun that it "
-            "stands for, by number).\n"
+            "Syntax: agreement (from 'was' or 'were' to its subject, not to a noun of the other number), subject "
+            "(from a verb to its subject, not to another person), determiner (from 'this' or 'these' to the noun "
+            "that it stands for, by number).\n"
             "Similarity and opposition: synonym and antonym (from a word of a list to its synonym or opposite, not "
             "to another word).\n"
             "Anaphora: pronoun (to its antecedent, by gender or number, not to another noun).\n"
             "Each item is read in both orders, with the two words exchanged, and the items of a pair exchange the "
-            "words' roles. The gap in the weaker order counts, so a head that goes by place, or that likes a word, "
-            "has none. An item is used if its three words are single tokens.\n"
-            "The best head of each half of the pairs is measured on the other half. The statistic is its mean gap "
-            "in the weakest phenomenon. Intervals are over pairs, and correct for the number of phenomena."
+            "words' roles. The gap in the weaker order counts, so a head that goes by position, or that prefers a "
+            "word, has none. An item is used if its three words are single tokens.\n"
+            "The best head of each half of the pairs is measured on the other half. The statistic is its mean gap in "
+            "the weakest phenomenon. Intervals are over pairs, and corrected for the number of phenomena."
         ),
         control=(
             "random initialisation (five untrained twins of a small model, two with --quick); both orders and both "
             "roles, within the gap"
         ),
         rule=(
-            f"A phenomenon is resolved if the best head's gap lies above {T.language_attention} and above untrained "
-            "models, with its whole interval. In addition, the gap of one of its best heads (there is one for each "
-            f"half of the pairs) must be significantly above 0 in both orders (at most {T.false_discovery:.0%} false "
-            "discoveries over all heads and phenomena, Benjamini–Hochberg). The phenomenon is not resolved if the "
-            "interval lies below either, or if neither of these heads is significant.\n"
+            f"A phenomenon is resolved if two things hold. The best head's gap lies above {T.language_attention} and "
+            "above untrained models, with its whole interval. And one of its best heads (one for each half of the "
+            f"pairs) has a gap significantly above 0 in both orders (at most {T.false_discovery:.0%} false "
+            "discoveries over all heads and phenomena, Benjamini–Hochberg).\n"
+            "A phenomenon is not resolved if the interval lies below either limit, or if neither of these heads is "
+            "significant.\n"
             "Three parts, one per group; the weakest decides.\n"
             "Supported if all phenomena of the group are resolved.\n"
             "Refuted if none is.\n"
@@ -60,15 +62,15 @@ class HeadLanguage:
             "Undecided otherwise: where intervals span a limit, or without untrained models.\n"
             f"A phenomenon with fewer than {T.language_items} readable items is left out; a group with none is "
             "undecided.\n"
-            "Part 4 is ours and decides nothing: they are of use. The heads that are best on one half of the pairs are "
-            "removed.\n"
-            f"Supported if, on the other half, the loss from the query on then rises by {T.language_cost} nats per "
-            "token or more beyond what it does on ordinary text, in every group with a resolved phenomenon, with the "
-            "whole interval.\n"
-            "Refuted if it does in none of them.\n"
-            "Qualified if it does in some and not in others.\n"
-            "Undecided where intervals span the limit, if no phenomenon is resolved, or if the model predicts no next "
-            "token."
+            "Part 4 is ours and decides nothing: they are of use. The heads that are best on one half of the pairs "
+            "are removed. On the other half, the rise of the loss from the query on is compared with the rise on "
+            "ordinary text.\n"
+            f"Supported if the first rise is {T.language_cost} nats per token or more above the second, in every "
+            "group with a resolved phenomenon, with its whole interval.\n"
+            "Refuted if this is so in none of them.\n"
+            "Qualified if it is so in some and not in others.\n"
+            "Undecided where intervals span the limit, if no phenomenon is resolved, or if the model predicts no "
+            "next token."
         ),
         changes=(
             RuleChange(
@@ -83,6 +85,7 @@ class HeadLanguage:
             Rewording("2026-11-18", "76f1386f825e", 2),
             Rewording("2026-11-18", "4e829997eafb", 2),
             Rewording("2026-11-18", "85c3b9bfe428", 2),
+            Rewording("2026-11-19", "9f2131338e60", 2),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
@@ -124,7 +127,7 @@ class HeadLanguage:
             claim=self.claim,
             **weighed(
                 parts,
-                "How much more of its attention the best head gives to the right word than to the wrong one, in the "
+                "Share of attention that the best head gives to the right word, minus that to the wrong one, in the "
                 "weaker of both orders. "
                 + " ".join(f"{part.name.capitalize()}: {part.reading}" for part in parts[:3])
                 + f" {parts[3].reading}",

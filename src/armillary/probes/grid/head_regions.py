@@ -27,17 +27,18 @@ class HeadRegions:
         ),
         kind="learned",
         definition=(
-            "How much of what a head does depends on where the token lies, at tokens from the ninth of a window on, "
-            "in up to eight layers.\n"
-            "Regions: k-means cuts the directions z that a layer's heads read into eight regions, on one half of "
+            "How much of what a head does depends on where the token lies? Tokens from the ninth of a window on are "
+            "used, in up to eight layers.\n"
+            "Regions: k-means divides the directions z that a layer's heads read into eight regions, on one half of "
             "the documents.\n"
             "What a head does is measured by three numbers, each as its rank among tokens: the length of its write, "
-            "the entropy of its attention over the largest, and its mean score over the keys it sees. Position and "
-            "frequency of the token in the text are taken out first (ranks, their squares and cubes).\n"
+            "the entropy of its attention over the largest possible, and its mean score over the keys it sees. "
+            "Effects of the token's position and frequency in the text are removed first (ranks, their squares and "
+            "cubes).\n"
             "A head's share is the part of the remaining variance that the region's mean explains on the other half "
-            "of the documents; mean of the three numbers. Regions, means and fits all come from the first half, so "
-            "a partition without meaning explains nothing, or a little less. Both halves take their turn. The "
-            "statistic is the median head's share.\n"
+            "of the documents; mean of the three numbers. Regions, means and fits all come from the first half, so a "
+            "meaningless partition explains nothing, or a little less. Then the halves change roles. The statistic "
+            "is the median head's share.\n"
             "The agreement of two heads of a layer compares where they write much: the product of their mean writes "
             "by region, one from each half, over that of a head with itself. It is 1 for the same regions and 0 for "
             "unrelated ones."
@@ -46,22 +47,22 @@ class HeadRegions:
             "random partitions of equal sizes; random initialisation (all twins); position and frequency taken out"
         ),
         rule=(
-            "Two parts; the weaker decides. The source asks it as an open question; the parts are its second answer. "
-            "Intervals must lie wholly on one side of a limit.\n"
+            "Two parts; the weaker decides. The source asks this as an open question; the parts are its second "
+            "answer. A number lies above or below a limit only if its whole interval does.\n"
             "Part 1, what heads do depends on the region.\n"
             f"Supported if the statistic lies above {T.regions_share}, above untrained models and above random "
             "partitions (the upper end of their interval).\n"
             "Refuted if it lies below what untrained models reach, or below the upper end of random partitions. Also "
-            f"refuted if it lies below {T.regions_share} and at most {T.sites_few:.0%} of heads have such a share that "
-            "is significant (corrected for the number of heads, Benjamini–Hochberg).\n"
-            f"Qualified if it lies below {T.regions_share} but above both controls, and more than {T.sites_few:.0%} of "
-            "heads have such a share; these are named.\n"
+            f"refuted if it lies below {T.regions_share} and at most {T.sites_few:.0%} of heads have a share of "
+            f"{T.regions_share} or more that is significant (corrected for the number of heads, Benjamini–Hochberg).\n"
+            f"Qualified if it lies below {T.regions_share} but above both controls, and more than {T.sites_few:.0%} "
+            "of heads have such a share; these are named.\n"
             "Part 2, different heads, different regions.\n"
             f"Supported if the agreement, in the median layer, lies below {T.regions_alike}.\n"
             "Refuted if it lies above.\n"
-            "Every part is undecided where an interval spans its limit, part 1 also without untrained models unless it "
-            "is refuted, and part 2 also with one head per layer or where no head writes more in some regions than in "
-            "others.\n"
+            "Every part is undecided where an interval spans its limit. Part 1 is also undecided without untrained "
+            "models, unless it is refuted. Part 2 is also undecided with one head per layer, or where no head writes "
+            "more in some regions than in others.\n"
             f"Undecided with too little text: fewer than {T.regions_documents} documents, as under --quick, or fewer "
             f"than {T.tokens_least} tokens in a half of them. With few documents, regions of one half explain less of "
             "the other than they could."
@@ -83,6 +84,7 @@ class HeadRegions:
             Rewording("2026-11-18", "011d828e4407", 2),
             Rewording("2026-11-18", "50f27ce6cfb8", 2),
             Rewording("2026-11-18", "2ba5a9f99776", 2),
+            Rewording("2026-11-19", "1b203b8cf90e", 2),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()

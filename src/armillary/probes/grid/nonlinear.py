@@ -47,18 +47,18 @@ class Nonlinear:
             "sphere?"
         ),
         definition=(
-            "How much of xA, what a matrix A makes of a direction x, is not linear in coordinates of the sphere that x "
-            "lies on.\n"
+            "How much of xA, what a matrix A makes of a direction x, is not linear in coordinates of the sphere that "
+            "x lies on?\n"
             "S3 describes a point of the sphere by its shadow on a plane. A shear moves the shadow (x, y) to (x ± "
             "s√(r² − x² − y²), y), and the root is not linear (r is the radius of the sphere, s the size of the "
             "shear).\n"
-            "On a model the shadow is the part of a direction perpendicular to the mean direction. Measured is the "
-            "share of the variance of xA that is left by the best map that is linear in the shadow (A itself, or least "
-            "squares). It is taken for the weight matrices of a few layers at the model's own directions. W_Q, W_K, "
-            "W_V, W_QK at offset 0, W_VO and the first matrices of the feed-forward are folded onto directions before "
-            "their norm; W_O and the last matrix act on their own input. Fits use half of the documents and are tested "
-            "on the other.\n"
-            "The statistic is the share in the median matrix.\n"
+            "On a model the shadow is the part of a direction perpendicular to the mean direction. A matrix's share "
+            "is the part of the variance of xA that is left by the best map that is linear in the shadow (A itself, "
+            "or least squares). It is taken for the weight matrices of a few layers at the model's own directions. "
+            "W_Q, W_K, W_V, W_QK at offset 0, W_VO and the first matrices of the feed-forward are folded onto "
+            "directions before their norm; W_O and the last matrix act on their own input. Fits use half of the "
+            "documents and are tested on the other.\n"
+            "The statistic is the share of the median matrix.\n"
             "Our own addition brings xA back to a sphere: the share of xA/|xA| that neither a rotation nor a map "
             "linear between tangent spaces explains."
         ),
@@ -74,16 +74,17 @@ class Nonlinear:
             f"Part 2, weight matrices. A matrix acts non-linearly if its share lies above {T.bent_share}, and exceeds "
             f"that of a rotation at the same points by more than {T.straight_share}, both with the whole interval.\n"
             f"Supported if at least {T.sites_most:.0%} of matrices do.\n"
-            f"Qualified if more than {T.sites_few:.0%} do, and fewer than {T.sites_most:.0%} could, given the "
+            f"Qualified if more than {T.sites_few:.0%} do, and fewer than {T.sites_most:.0%} could within their "
             "intervals.\n"
-            f"Refuted if at most {T.sites_few:.0%} do, and the median matrix misses one of the two limits with its "
-            "whole interval.\n"
+            f"Refuted if at most {T.sites_few:.0%} do, and the median matrix lies below one of the two limits with "
+            "its whole interval.\n"
             "Undecided otherwise.\n"
-            "Part 3 is ours and decides nothing: on directions, xA/|xA|.\n"
-            f"Supported if, with the whole interval, more than {T.bent_share} of it is left unexplained in at least "
-            f"{T.sites_most:.0%} of matrices.\n"
-            f"Refuted if more than {T.straight_share} could be left in at most {T.sites_few:.0%} of matrices, given "
-            "the intervals.\n"
+            "Part 3 is ours and decides nothing: on directions, xA/|xA|. What is left unexplained of it is compared, "
+            "matrix by matrix, with two limits.\n"
+            f"Supported if more than {T.bent_share} is left in at least {T.sites_most:.0%} of matrices, with the "
+            "whole interval.\n"
+            f"Refuted if more than {T.straight_share} could be left in at most {T.sites_few:.0%} of matrices, by the "
+            "upper end of the interval.\n"
             "Qualified otherwise."
         ),
         kind="behaviour",
@@ -102,6 +103,7 @@ class Nonlinear:
         rewordings=(
             Rewording("2026-11-18", "aecb569e18de", 2),
             Rewording("2026-11-18", "05c7f1aa77cf", 2),
+            Rewording("2026-11-19", "c115ff5ad756", 2),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
@@ -263,13 +265,13 @@ def _weights(evidence: Evidence, result: "MapResult", shadow: Floats, statistic:
     median = evidence.interval(result.shadows(), lambda drawn: np.median(beyond(drawn), axis=-1))
     verdict, why = count_verdict(certain, possible, statistic, median)
     names = [matrix.name for matrix, holds in zip(result.matrices, certain, strict=True) if holds]
-    which = f" ({name_sites(names)}), the others do not" if names and len(names) < len(certain) else ""
+    which = f" ({name_sites(names)})" if names and len(names) < len(certain) else ""
     return Part(
         "weight matrices",
         verdict,
         f"{say(statistic[0], '.1%')} of what the median matrix makes of a direction is not linear in that direction's "
-        f"shadow; with a rotation in its place, which bends nothing, {say(turned[0], '.1%')}. Both limits are passed "
-        f"by {len(names)} of {len(certain)} matrices{which}.",
+        f"shadow; with a rotation in its place, which bends nothing, {say(turned[0], '.1%')}. {len(names)} of "
+        f"{len(certain)} matrices exceed both limits{which}.",
         Statistic("share of xA that is not linear in the shadow, median matrix", *statistic),
         why=why,
     )
@@ -284,10 +286,11 @@ def _directions(evidence: Evidence, result: "MapResult", left: Floats) -> Part:
     return Part(
         "on directions, xA/|xA|",
         verdict,
-        f"Brought back to a sphere (our addition), the best rotation leaves {say(rotation, '.0%')} of the images "
-        f"unexplained and the best tangent-linear map {say(tangent, '.1%')}; of Gaussian matrices the better leaves "
-        f"{say(gaussian[0], '.1%')}, of an orthogonal one {say(result.orthogonal, '.1g')}. The matrix itself, with one "
-        f"scale for all, leaves {say(linear, '.1%')}: in many dimensions lengths |xA| hardly differ, so little bends.",
+        f"With images brought back to a sphere (our addition), the best rotation leaves {say(rotation, '.0%')} of them "
+        f"unexplained, the best tangent-linear map {say(tangent, '.1%')}; for Gaussian matrices the better one leaves "
+        f"{say(gaussian[0], '.1%')}, for an orthogonal one {say(result.orthogonal, '.1g')}. The matrix itself, with "
+        f"one scale for all, leaves {say(linear, '.1%')}: in many dimensions the lengths |xA| hardly differ, so little "
+        "bends.",
         Statistic("share of xA/|xA| that no rotation or tangent-linear map explains, median matrix", *statistic),
         asserted=False,
         why=missing_interval(*statistic) if verdict == "undecided" else None,

@@ -44,23 +44,24 @@ class Orthogonality:
         statement="Heads are pockets where vectors are not orthogonal.",
         source="S3",
         question=(
-            "Random vectors in many dimensions are nearly at right angles. Inside a head, are the vectors of "
-            "different words clearly less so than its small number of axes explains?"
+            "Random vectors in many dimensions are nearly at right angles. Are the vectors of different words in a "
+            "head less so, by more than its small number of axes explains?"
         ),
         definition=(
-            "How far from orthogonal are the vectors of different words? Measured is the mean |cos| between vectors "
-            "of different words from different documents, first tokens left out. It is taken of the heads' input (d "
-            "axes) and of every head's q, k and v (k axes; after the projection, before any rotation or q/k-norm; "
-            "mean of the three).\n"
-            "In fewer axes |cos| is larger anyway: random directions of n axes have Γ(n/2)/(√π Γ((n+1)/2)) ≈ "
+            "How far from orthogonal are the vectors of different words? The mean |cos| is taken between vectors of "
+            "different words from different documents, first tokens left out: of the heads' input (d axes), and of "
+            "every head's q, k and v (k axes; after the projection, before any rotation or q/k-norm; mean of the "
+            "three).\n"
+            "With fewer axes |cos| is larger anyway: random directions of n axes have Γ(n/2)/(√π Γ((n+1)/2)) ≈ "
             "√(2/πn), so going from d to k axes raises it by √(d/k).\n"
-            "The statistic is the median head's |cos| over that of random projections of the same vectors to k "
-            "axes: what a head has learned beyond having fewer axes. It is also taken with the mean vector removed, "
-            "because a direction that all tokens share is no relation between them."
+            "The statistic is the median head's |cos| over that of random projections of the same vectors to k axes: "
+            "what a head has learned beyond having fewer axes. It is also taken with the mean vector removed, "
+            "because a direction that all tokens share is not a relation between them."
         ),
         control="random initialisation (all twins); shuffled text; the full space",
         rule=(
-            "Three parts; the weakest decides. Intervals must lie wholly on one side of a limit.\n"
+            "Three parts; the weakest decides. A number lies above or below a limit only if its whole interval "
+            "does.\n"
             "Part 1, the full space is nearly orthogonal.\n"
             f"Supported if the |cos| of the median layer lies below {T.orthogonal_ratio} times that of random "
             "directions of d axes.\n"
@@ -71,15 +72,15 @@ class Orthogonality:
             "Part 3, heads go beyond fewer axes. A head has two ratios to random projections: with the mean vector, "
             f"and with the mean vector removed. It is a pocket if both are significantly above {T.pocket_ratio} (at "
             f"most {T.false_discovery:.0%} false discoveries over heads, Benjamini–Hochberg).\n"
-            f"Supported if both ratios of the median head lie above {T.pocket_ratio}, and the first above that of "
-            "untrained models.\n"
-            f"Refuted if one of the two lies below {T.pocket_ratio} and at most {T.sites_few:.0%} of heads are "
-            "pockets, or if the first is no larger than untrained models reach.\n"
-            f"Qualified if one of the two lies below {T.pocket_ratio}, the first above that of untrained models, and "
-            f"more than {T.sites_few:.0%} of heads are pockets; these are named.\n"
+            f"Supported if both ratios of the median head lie above {T.pocket_ratio}, and the first also above that "
+            "of untrained models.\n"
+            f"Refuted if either ratio of the median head lies below {T.pocket_ratio} and at most {T.sites_few:.0%} of "
+            "heads are pockets, or if the first is no larger than untrained models reach.\n"
+            f"Qualified if either ratio lies below {T.pocket_ratio}, the first lies above that of untrained models, "
+            f"and more than {T.sites_few:.0%} of heads are pockets; these are named.\n"
             "Every part is undecided where an interval spans its limit, or with too few documents.\n"
-            "Whether pockets are of use needs models with one head of full width, trained in the laboratory: no one "
-            "model can say."
+            "No single model can show whether pockets are of use: that needs models with one head of full width, "
+            "trained in the laboratory."
         ),
         kind="learned",
         changes=(
@@ -98,6 +99,7 @@ class Orthogonality:
             Rewording("2026-11-18", "a49288bc8d9a", 2),
             Rewording("2026-11-18", "b42dff4e99ec", 2),
             Rewording("2026-11-18", "6c468ca0b23e", 2),
+            Rewording("2026-11-19", "5d8c7df19336", 2),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
@@ -165,7 +167,7 @@ class Orthogonality:
 
 USE = (
     "Whether a single dot product over all d axes would do worse is a question for models trained with one head of "
-    "full width: the laboratory's, not this one's."
+    "full width. The laboratory can answer it, this model cannot."
 )
 
 
@@ -220,7 +222,7 @@ def _beyond(statistic: Interval, centred: Interval, random: Interval, twins: int
         verdict,
         f"The median head has {say(statistic[0], '.2g')} times the |cos| of such projections, with the mean vector "
         f"removed {say(centred[0], '.2g')} times; an untrained model has {say(random[0], '.2g')} times, at most "
-        f"{say(random[2], '.2g')}. Heads that go beyond: {pocket.sum()}{which}.",
+        f"{say(random[2], '.2g')}. Heads that go beyond fewer axes: {pocket.sum()}{which}.",
         Statistic("|cos| in the median head, over random projections", *statistic),
         why=missing_interval(*statistic, *centred) if verdict == "undecided" else None,
     )

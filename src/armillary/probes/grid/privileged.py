@@ -43,8 +43,8 @@ from armillary.probes.machinery.verdicts import more_text
 from armillary.results import Claim, Control, Finding, Part, Rewording, RuleChange, Statistic, Why, say
 
 ADAM = (
-    "Adam takes its steps axis by axis, which can favour axes without any heads: even a support would not show that "
-    "heads are the reason."
+    "Adam takes its steps axis by axis, which can favour axes without any heads. So this does not show that heads are "
+    "the reason."
 )
 
 
@@ -58,45 +58,47 @@ class Privileged:
         statement="Meaning is encoded in axes: single axes tell what a token is, and related ones share a head.",
         source="S3",
         question=(
-            "Does a single coordinate tell what kind of token it is, better than the coordinates of a randomly turned "
-            "space do? And do coordinates of one head belong together?"
+            "Does a single coordinate tell what kind of token it is, better than the coordinates of a randomly "
+            "rotated space do? And do coordinates of one head belong together?"
         ),
         definition=(
-            "How well one axis tells a class of tokens from all others, compared with the best axis of a randomly "
-            "rotated space.\n"
-            "Classes: being one of the eight most frequent tokens; having a part of speech (by lists and endings) or a "
-            "spelling (case, begins a word, letters alone); standing before such a token. Parts of speech and spelling "
-            "need a tokenizer.\n"
+            "How well does one axis tell a class of tokens from all others, compared with the best axis of a "
+            "randomly rotated space?\n"
+            "Classes: being one of the eight most frequent tokens; having a part of speech (by lists and endings) or "
+            "a spelling (case, begins a word, letters alone); standing before such a token. Parts of speech and "
+            "spelling need a tokenizer.\n"
             "For each class the best axis is chosen on one half of the documents, and its AUC (how often it ranks a "
             "token of the class above another: 0.5 by chance, 1 always) is taken on the other half; then the halves "
-            "change roles. The difference is the mean over classes, less the same in rotated axes.\n"
-            "It is measured on z (tokens after a norm, before gain and shift) at up to six norms (rotations leave (1, "
-            "…, 1) in place under LayerNorm), and on queries, keys, values and results of all heads side by side in up "
-            "to three layers (before any rotary turn), rotated within each head.\n"
-            "Related axes: the mean |correlation| over tokens of two axes of one head, over that of axes of different "
-            "heads, in the median layer.\n"
+            "change roles. The difference is the mean over classes, minus the same in rotated axes.\n"
+            "It is measured on z (tokens after a norm, before gain and shift) at up to six norms (under LayerNorm, "
+            "rotations leave (1, …, 1) in place), and on the queries, keys, values and results of all heads together "
+            "in up to three layers (before any rotary turn), rotated within each head.\n"
+            "Related axes: the mean |correlation| over tokens of two axes of one head, over that of axes of "
+            "different heads, in the median layer.\n"
             "Tails (ours): the mean kurtosis of axes of z over that of rotated axes.\n"
-            "Adam takes its steps axis by axis, which can favour axes without any heads: even a support would not show "
-            "that heads are the reason."
+            "Adam takes its steps axis by axis, which can favour axes without any heads. So even a supported claim "
+            "would not show that heads are the reason."
         ),
         control=(
             "random rotations of the same tokens; random initialisation (all twins, fewer sites), whose weights "
             "prefer no axes; for heads, the same axes grouped at random"
         ),
         rule=(
-            "Three parts; the weakest decides. Whole intervals count.\n"
+            "Three parts; the weakest decides. A number lies above or below a limit only if its whole interval "
+            "does.\n"
             "Parts 1 and 2, axes of the stream tell classes, and axes of heads tell classes:\n"
             f"Supported if the difference of AUCs at the median site lies above {T.axis_auc} and above that of an "
             "untrained model.\n"
-            "Refuted if it lies below either.\n"
-            "Part 3, related axes share a head: for queries, keys, values and results each, the ratio must lie above "
-            f"{T.axis_block}, above that of an untrained model and above that of axes grouped at random.\n"
+            f"Refuted if it lies below {T.axis_auc}, or below what untrained models reach.\n"
+            "Part 3, related axes share a head. For queries, keys, values and results each, the ratio is compared "
+            f"with {T.axis_block}, with that of an untrained model and with that of axes grouped at random; it must "
+            "lie above all three.\n"
             "Supported if all four ratios do.\n"
             "Refuted if none does.\n"
             "Qualified if some do and some do not.\n"
             "Part 4 is ours and decides nothing: axes have heavier tails.\n"
-            f"Supported if the ratio lies above {T.axis_tails} and above an untrained model's.\n"
-            "Refuted if it lies below either.\n"
+            f"Supported if the ratio lies above {T.axis_tails} and above that of an untrained model.\n"
+            f"Refuted if it lies below {T.axis_tails}, or below what untrained models reach.\n"
             "Every part is undecided where an interval spans its limit, and part 3 also with one head per layer. "
             "Without untrained models no part is supported. The claim is undecided if no token is frequent enough to "
             "make a class."
@@ -112,6 +114,7 @@ class Privileged:
         rewordings=(
             Rewording("2026-11-18", "44dce91513ae", 1),
             Rewording("2026-11-18", "ba2466fe51ec", 1),
+            Rewording("2026-11-19", "0b5e68f930a5", 1),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (SAMPLES, HEAD_SAMPLES)
@@ -177,7 +180,9 @@ def _tell_part(name: str, where: str, meanings: Meanings, excess: Interval, untr
 def _block_part(blocks: Blocks, untrained: Mapping[str, Interval], twins: int) -> Part:
     name = "related axes share a head"
     if not blocks:
-        return Part(name, "undecided", "One head alone has no axes across heads.", why=Why.NOT_APPLICABLE)
+        return Part(
+            name, "undecided", "With one head per layer there are no axes of different heads.", why=Why.NOT_APPLICABLE
+        )
     ratios = {space: median_ratio(layers) for space, layers in blocks.items()}
     limits = {space: _limit(layers) for space, layers in blocks.items()}
     controls = {space: untrained.get(space, NAN3) for space in blocks}
@@ -188,8 +193,8 @@ def _block_part(blocks: Blocks, untrained: Mapping[str, Interval], twins: int) -
         f"{say(ratios[s][0], '.2f')} for {NAMES[s]} (limit {say(np.fmax(limits[s], controls[s][2]), '.2f')})"
         for s in blocks
     ]
-    reading = f"Two axes of one head correlate this many times as much as axes of different heads: {', '.join(texts)}. "
-    reading += "Results of a head share one pattern of attention."
+    reading = f"Correlation of two axes of one head, over that of axes of different heads: {', '.join(texts)}. "
+    reading += "(All results of a head come from one pattern of attention.)"
     verdict = by_sides(sides)
     middle = sorted(ratios.values())[len(ratios) // 2]
     statistic = Statistic("|correlation| of axes within a head over across, median of q, k, v and z", *middle)

@@ -42,29 +42,31 @@ class HeadSpecialisation:
         source="S3",
         question="Do many heads have one kind of token that they attend to, and do heads of one layer differ?",
         definition=(
-            "The share of heads with a speciality: heads that give a quarter or more of their attention to one kind of "
-            "token (they lean to it). A kind that more than half of all heads lean to is no speciality.\n"
+            "The share of heads with a speciality: heads that give a quarter or more of their attention to one kind "
+            "of token (they lean to it). A kind that more than half of all heads lean to does not count.\n"
             "The kinds are the token before, the token after, the token itself, the same word elsewhere (where there "
             "is one), and induction: on random tokens that are repeated once, what followed a token's first "
-            "occurrence. The first token is never a speciality: heads rest there. Queries stand at the ninth place or "
-            "later.\n"
-            "The difference between two heads of a layer is the share of attention that must move to turn one pattern "
-            "into the other (total variation), on the same query. The mean over pairs of heads is taken.\n"
-            "Also reported, and no kinds of token: attention to the first token, and how much the attention depends on "
-            "the words, which large random weights show too."
+            "occurrence. The first token never counts, because heads rest there. Queries are at the ninth position "
+            "or later.\n"
+            "The difference between two heads of a layer is the share of attention that must move to turn one "
+            "pattern into the other (total variation), for the same query, averaged over pairs of heads.\n"
+            "Also reported, but not as kinds of token: attention to the first token, and how much the attention "
+            "depends on the words, which large random weights show too."
         ),
         control="random initialisation (all twins); shuffled text",
         rule=(
-            "Three parts; the weakest decides. Intervals must lie wholly on one side of a limit.\n"
+            "Three parts; the weakest decides. A number lies above or below a limit only if its whole interval "
+            "does.\n"
             "Part 1, specialities.\n"
             f"Supported if the share of heads lies above {T.heads_many} and above that of an untrained model.\n"
             f"Refuted if it lies below {T.sites_few}, or below what untrained models reach.\n"
-            f"Qualified if it lies between {T.sites_few} and {T.heads_many}, and above an untrained model.\n"
+            f"Qualified if it lies between {T.sites_few} and {T.heads_many}, and above that of an untrained model.\n"
             "Part 2, heads of a layer differ, in the median layer.\n"
             f"Supported if the difference lies above {T.heads_differ} and above that of an untrained model.\n"
             f"Refuted if it lies below {T.heads_alike}, or below what untrained models reach.\n"
-            f"Qualified if it lies between {T.heads_alike} and {T.heads_differ}, and above an untrained model.\n"
-            "Part 3, on text and not only on disorder.\n"
+            f"Qualified if it lies between {T.heads_alike} and {T.heads_differ}, and above that of an untrained "
+            "model.\n"
+            "Part 3, on text, not only on disorder.\n"
             f"Refuted if shuffled text shows more specialities than text, by more than {T.sites_few} of all heads.\n"
             "Supported if it does not.\n"
             "Every part is undecided where an interval spans its limit. The claim is undecided if documents are too "
@@ -87,6 +89,7 @@ class HeadSpecialisation:
         rewordings=(
             Rewording("2026-11-18", "6ade5f87cbe0", 2),
             Rewording("2026-11-18", "468a9fc16198", 2),
+            Rewording("2026-11-19", "37ac789ab07f", 2),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
@@ -140,7 +143,7 @@ class HeadSpecialisation:
 
 def _specialities(shares: dict[str, Interval], special: Flags, common: tuple[str, ...], twins: int) -> Part:
     verdict = learned_between(shares[MODEL], T.sites_few, T.heads_many, shares[RANDOM], twins)
-    which = f" ({name_heads(special)}), the others have none" if 0 < special.mean() < T.sites_most else ""
+    which = f" ({name_heads(special)})" if 0 < special.mean() < T.sites_most else ""
     text = (
         f"{special.sum()} of {special.size} heads have a speciality{which}; at random initialisation "
         f"{say(shares[RANDOM][0], '.0%')} of heads, at most {say(shares[RANDOM][2], '.0%')}"
@@ -170,7 +173,7 @@ def _on_text(beyond: Interval, shuffled: Interval) -> Part:
         "on text, not only on disorder",
         by_side(side),
         f"On shuffled text {say(shuffled[0], '.0%')} of heads have a speciality, "
-        f"{'fewer' if beyond[0] > 0 else 'as many or more'}: heads that go by position keep theirs.",
+        f"{'fewer' if beyond[0] > 0 else 'as many or more'} than on text: heads that go by position keep theirs.",
         Statistic("share of heads on text less that on shuffled text", *beyond),
         why=missing_interval(*beyond) if side is None else None,
     )

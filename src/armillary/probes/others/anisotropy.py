@@ -65,33 +65,36 @@ class Anisotropy:
             "the stream before the first block and after each block. The statistic is that of the median block. "
             "Massive and first tokens are left out.\n"
             "A dimension's share of it is the mean over pairs of u_i v_i/(‖u‖‖v‖), over the mean cosine (Timkey and "
-            f"van Schijndel). The {ROGUE} largest dimensions are found on one half of the documents and weighed on "
-            "the other.\n"
+            f"van Schijndel). The {ROGUE} largest dimensions are found on one half of the documents, and their share "
+            "is measured on the other.\n"
             "As a control, every dimension is standardised to mean 0 and variance 1. Without a mean there is no "
             "cone, by definition, so this control decides nothing."
         ),
         control="random initialisation (twenty twins of a small model); shuffled text; standardised dimensions",
         rule=(
-            "Three parts; the weakest decides. Intervals must lie wholly on one side of a limit.\n"
-            f"Part 1, a narrow cone. A state is in one if its mean cosine lies above {T.cone_cosine:g}, and in none "
-            "if it lies below.\n"
-            f"Supported if the median block's state is in one, and at most {T.sites_few:.0%} of the states after "
-            "blocks are in none.\n"
-            f"Refuted if the median block's state is in none, and at most {T.sites_few:.0%} are in one.\n"
-            f"Qualified if more than {T.sites_few:.0%} are in one and more than {T.sites_few:.0%} are in none.\n"
+            "Three parts; the weakest decides. A number lies above or below a limit only if its whole interval "
+            "does.\n"
+            f"Part 1, a narrow cone. A state is in a cone if its mean cosine lies above {T.cone_cosine:g}, and in no "
+            "cone if it lies below.\n"
+            f"Supported if the median block's state is in a cone, and at most {T.sites_few:.0%} of the states after "
+            "blocks are in no cone.\n"
+            f"Refuted if the median block's state is in no cone, and at most {T.sites_few:.0%} of the states are in "
+            "one.\n"
+            f"Qualified if more than {T.sites_few:.0%} of the states are in a cone and more than {T.sites_few:.0%} "
+            "are in none.\n"
             "Undecided otherwise.\n"
             "Part 2, by training.\n"
             "Supported if the median block's mean cosine lies above the upper end of what untrained models have "
             "(five; twenty of a small model on a short text, because they differ much).\n"
-            "Refuted if it lies below what untrained models surely reach: that upper end is itself uncertain, and "
-            "has an interval; the lower end of this interval counts.\n"
+            "Refuted if it lies below the lower end of that upper end's own interval: the upper end is itself "
+            "uncertain.\n"
             "Undecided without untrained models.\n"
             "Part 3, by rogue dimensions.\n"
-            f"Supported if {ROGUE} dimensions make more than {T.rogue_share:.0%} of the mean cosine at the median "
+            f"Supported if {ROGUE} dimensions make up more than {T.rogue_share:.0%} of the mean cosine at the median "
             "block.\n"
-            "Refuted if they make less.\n"
-            f"Undecided unless the interval of the mean cosine lies above {T.rogue_steady:.0%} of the mean cosine: "
-            "a share of what may be 0 is withheld.\n"
+            "Refuted if they make up less.\n"
+            f"Undecided unless the whole interval of the mean cosine lies above {T.rogue_steady:.0%} of the mean "
+            "cosine: a share of something that may be 0 is withheld.\n"
             "Every part is undecided where an interval spans its limit."
         ),
         kind="learned",
@@ -123,6 +126,7 @@ class Anisotropy:
         rewordings=(
             Rewording("2026-11-18", "87c46b56ad64", 4),
             Rewording("2026-11-18", "54de80334136", 4),
+            Rewording("2026-11-19", "0b74b6e16729", 4),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (SAMPLES,)
@@ -166,7 +170,7 @@ class Anisotropy:
             controls=(*controls, Control("standardised dimensions", level, np.nan, np.nan)),
             reading=" ".join(part.reading for part in parts) + more_text(why),
             headline=f"Two random tokens have a mean cosine of {say(value[0], '.2f')} after the median block"
-            + (f"; {ROGUE} dimensions make {say(share.value, '.0%')} of it" if share else ""),
+            + (f"; {ROGUE} dimensions make up {say(share.value, '.0%')} of it" if share else ""),
             table=_table(names, model, by_state, shares),
             quantities=_lines(names, model, by_state, shares, arms),
             why=why,
@@ -191,7 +195,7 @@ def _cone(by_state: Floats, value: Interval, names: list[str]) -> Part:
     if inside and outside:
         reading += f" (not at {name_sites(outside)})"
     open_ = len(sides) - len(inside) - len(outside)
-    reading += f"; after {open_} more the interval leaves it open." if open_ else "."
+    reading += f"; after {open_} more it is not decided." if open_ else "."
     return Part("a narrow cone", verdict, reading, why=missing_interval(*by_state.ravel()) if why else None)
 
 
@@ -202,7 +206,8 @@ def _learned(value: Interval, untrained: Interval, twins: int) -> Part:
     return Part(
         "by training",
         verdict,
-        f"After the median block it is {say(value[0], '.2f')}, in an untrained model {say(untrained[0], '.2f')}.",
+        f"After the median block the mean cosine is {say(value[0], '.2f')}, in an untrained model "
+        f"{say(untrained[0], '.2f')}.",
         Statistic("mean cosine, median block", *value),
         why=why,
     )
@@ -215,7 +220,7 @@ def _rogue(evidence: Evidence, model: Cones, after: Flags) -> Part:
         {dimension for state, there in zip(model.dimensions, after, strict=True) if there for dimension in state}
     )
     listed = ", ".join(map(str, names[:6])) + (" …" if len(names) > 6 else "")
-    reading = f"The {ROGUE} largest dimensions make {say(share[0], '.0%')} of it ({listed} over all blocks)."
+    reading = f"The {ROGUE} largest dimensions make up {say(share[0], '.0%')} of it ({listed} over all blocks)."
     if not _steady(np.array(cosine)):
         why = Why.NO_INTERVAL if np.isnan(cosine[1]) else Why.UNDEFINED
         return Part("by rogue dimensions", "undecided", "Without a cone, no dimension has a share.", why=why)

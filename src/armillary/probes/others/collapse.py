@@ -47,14 +47,14 @@ class Collapse:
             "prevents it?"
         ),
         definition=(
-            "How much of the differences between a document's tokens is left after the last block? X are the states "
-            "of the tokens, one per row, and m is their mean. The difference is X with m taken off every row. The "
-            "share is the length of the difference over that of X: 0 where all tokens are one vector. A model may "
-            "begin with a mean vector that all embeddings share. So what is left is the share after a block over "
-            "the share before the first block.\n"
-            "It is taken after each block in four ways: the whole model, without feed-forwards, without skips, and "
-            "without both (attention alone). Norms stay. A write goes on without its skip if what it is added to is "
-            "taken off it beforehand. First tokens are left out.\n"
+            "How much of the differences between a document's tokens is left after the last block? X has the states "
+            "of the tokens as rows, and m is their mean. The difference is X with m subtracted from every row, and "
+            "its share is its length over that of X: 0 where all tokens are one vector. Because a model may begin "
+            "with a mean vector that all embeddings share, what is left is the share after a block over the share "
+            "before the first block.\n"
+            "It is measured after each block in four ways: the whole model, without feed-forwards, without skips, "
+            "and without both (attention alone). Norms stay. To remove a skip, what a write is added to is "
+            "subtracted beforehand. First tokens are left out.\n"
             "The statistic is what attention alone leaves after the last block.\n"
             "The source measures length by the geometric mean of the 1- and ∞-norm. Here it is the Frobenius norm "
             "(root of the sum of squares), for which no vector leaves less than the mean does."
@@ -64,8 +64,8 @@ class Collapse:
             "nothing"
         ),
         rule=(
-            "Three parts, all about what is left after the last block; the weakest decides. Intervals must lie "
-            "wholly on one side of a limit.\n"
+            "Three parts, all about what is left after the last block; the weakest decides. A number lies above or "
+            "below a limit only if its whole interval does.\n"
             "Part 1, attention alone collapses.\n"
             f"Supported if it leaves less than {T.collapse_left}.\n"
             f"Refuted if it leaves more than {T.collapse_none}.\n"
@@ -97,6 +97,7 @@ class Collapse:
         rewordings=(
             Rewording("2026-11-18", "eaa2c21e1ae4", 3),
             Rewording("2026-11-18", "ea340555a643", 3),
+            Rewording("2026-11-19", "e57e87bf2817", 3),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()

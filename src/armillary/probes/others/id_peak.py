@@ -33,7 +33,7 @@ from armillary.results import Claim, Finding, Part, Rewording, RuleChange, Stati
 
 TWO_NN, MLE = 0, 1
 FEW_WORDS = (
-    f"A dimension is told from {4 * NEIGHBOURS} different words or more, and the text has fewer. Give more text, or a "
+    f"A dimension needs {4 * NEIGHBOURS} different words or more, and the text has fewer. Give more text, or a "
     "tokenizer with more words."
 )
 
@@ -52,25 +52,24 @@ class IdPeak:
             "network, and because of training?"
         ),
         definition=(
-            "How many numbers does it take to say where a token lies (the intrinsic dimension)? It is taken of "
+            "How many numbers does it take to say where a token lies (the intrinsic dimension)? It is estimated from "
             "ordinary tokens, one of each word form, at the stream before the first block and after each block, by "
             "TwoNN: from the ratio of the distances to the second and the first neighbour.\n"
-            "The statistic is the largest dimension of a state in the middle of the depth (after "
-            f"{T.peak_from:.0%} to {T.peak_to:.0%} of the blocks), over the largest of a state outside.\n"
-            "Which states these are is found on one half of the documents and measured on the other, both ways, "
-            "because the largest of many noisy numbers is too large.\n"
+            f"The statistic is the largest dimension of a state in the middle of the depth (after {T.peak_from:.0%} "
+            f"to {T.peak_to:.0%} of the blocks), over the largest dimension of a state outside.\n"
+            "Which states these are is determined on one half of the documents and their dimension is measured on "
+            "the other, both ways, because the largest of many noisy numbers is too large.\n"
             "The source takes the last tokens of ten thousand sequences, and GRIDE, which looks at farther "
-            f"neighbours. In its place the table has the dimension by maximum likelihood over {NEIGHBOURS} "
-            "neighbours."
+            f"neighbours. In its place the table has the dimension by maximum likelihood over {NEIGHBOURS} neighbours."
         ),
         control="random initialisation (all twins); the same words shuffled within their documents",
         rule=(
-            "Two parts; the weaker decides.\n"
+            "Two parts; the weaker decides. A number lies above or below a limit only if its whole interval does.\n"
             "Part 1, peaks.\n"
-            f"Supported if the ratio's whole interval lies above {T.peak_ratio}.\n"
+            f"Supported if the ratio lies above {T.peak_ratio}.\n"
             "Refuted if it lies below.\n"
             "Part 2, by training.\n"
-            "Supported if the ratio's whole interval lies above the upper end of what untrained models have.\n"
+            "Supported if the ratio lies above the upper end of what untrained models have.\n"
             "Refuted if it lies below what untrained models reach.\n"
             "Undecided without untrained models.\n"
             "Part 3 is ours and decides nothing: from the text.\n"
@@ -92,6 +91,7 @@ class IdPeak:
         rewordings=(
             Rewording("2026-11-18", "5351f12b89b4", 1),
             Rewording("2026-11-18", "2d1ec521c204", 1),
+            Rewording("2026-11-19", "b9b8822a0b0c", 1),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (SAMPLES,)

@@ -40,35 +40,36 @@ class Linear:
             "Could a block be replaced by one matrix? How much of the stream after it would that matrix get right?"
         ),
         definition=(
-            "How much of the stream after a block does one matrix get right? Measured is the share of its variance, "
-            "over all coordinates, that a linear map of the stream before the block explains. The statistic is that "
-            "of the median block. First and massive tokens are left out.\n"
-            "The map is fitted by ridge regression to one half of the documents and tried on the other, both ways. "
-            "The penalty of one half is chosen on the other, and shrinks the map towards the skip (the stream "
+            "How much of the stream after a block does one matrix get right? It is the share of the stream's "
+            "variance, over all coordinates, that a linear map of the stream before the block explains. The "
+            "statistic is the share of the median block. First and massive tokens are left out.\n"
+            "The map is fitted by ridge regression to one half of the documents and tested on the other, both ways. "
+            "The penalty for one half is chosen on the other, and shrinks the map towards the skip (the stream "
             "passed on unchanged).\n"
-            "Also measured: the share of what the block adds (the stream after less the stream before) that is "
-            "linear, and the share of the stream that the skip explains with no map at all.\n"
+            "Two more shares are measured: how much of what the block adds (the stream after minus the stream "
+            "before) is linear, and how much of the stream the skip explains with no map at all.\n"
             "The authors' score, 1 − min ‖XA − Y‖² of centred clouds X and Y of norm 1, is fitted and measured on "
-            "the same tokens. It grows as these become fewer than d; it is in the table."
+            "the same tokens. It grows when there are fewer tokens than d; it is in the table."
         ),
         control=("the skip alone; random initialisation (all twins), where small writes make any block nearly linear"),
         rule=(
-            "Two parts; the weaker decides. Intervals must lie wholly on one side of a limit.\n"
+            "Two parts; the weaker decides. A number lies above or below a limit only if its whole interval does.\n"
             "Part 1, with its skip.\n"
             f"Supported if the share lies above {T.linear_most}.\n"
             f"Refuted if it lies below {T.linear_not}.\n"
-            "Qualified between the two.\n"
+            "Qualified if it lies between the two.\n"
             "Part 2, not by the skip alone.\n"
             f"Supported if more than {T.linear_write:.0%} of what the median block adds is linear.\n"
             "Qualified if less is, or if blocks add nothing: then a block is nearly linear because it adds little.\n"
-            "Each part is undecided where an interval spans its limit. Also undecided, in place of refuted or "
-            f"qualified, where a half of the documents has fewer than {T.tokens_per_axis:.0f} tokens per axis: a map "
-            "fitted to few tokens errs on others. (Blocks that add nothing are qualified even then.)"
+            "Each part is undecided where an interval spans its limit. Where a half of the documents has fewer than "
+            f"{T.tokens_per_axis:.0f} tokens per axis, a part is undecided instead of refuted or qualified, because a "
+            "map fitted to few tokens errs on others. (Blocks that add nothing are qualified even then.)"
         ),
         kind="behaviour",
         rewordings=(
             Rewording("2026-11-18", "19d4ee7032b8", 0),
             Rewording("2026-11-18", "197a3f759c93", 0),
+            Rewording("2026-11-19", "b17bdc3eaf27", 0),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (SAMPLES, STREAM_PAIRS)

@@ -38,11 +38,11 @@ class Massive:
             "Do a few coordinates have huge values that hardly change from text to text? And does the model need them?"
         ),
         definition=(
-            "How large is the largest coordinate of the stream compared with a typical one? Per document and state "
-            "of the stream (before the first block, after each block): the largest magnitude of a coordinate, over "
-            "the state's median magnitude.\n"
+            "How large is the largest coordinate of the stream compared with a typical one? For each document and "
+            "state of the stream (before the first block, after each block), the largest magnitude of a coordinate "
+            "is divided by the state's median magnitude.\n"
             "The statistic is that ratio in the median document, at the state where it is largest (the peak).\n"
-            "Sun et al. call an activation massive from a thousand times the median on, if it also exceeds 100. "
+            "Sun et al. call an activation massive if it is at least a thousand times the median and exceeds 100. "
             "What 100 means depends on a model's scale, so it is left out here.\n"
             "Fixed: the share of documents whose largest coordinate at the peak is in the most common dimension.\n"
             "Constant: the spread (standard deviation over mean) of the value in that dimension, over those "
@@ -51,25 +51,25 @@ class Massive:
             f"Parked attention: a head gives the first token more than {T.sink_attention:g} of its attention on "
             "average over queries (Gu et al.; here queries from the ninth place on).\n"
             "Needed: outliers are coordinates of at least a hundred times the median magnitude. At the first state "
-            "where the median document has one, all of them are set to zero, or to their mean over texts, or as "
-            "many other coordinates of the same tokens are set to zero. The cost is in nats per token."
+            "where the median document has one, all of them are set to zero, or to their mean over texts; for "
+            "comparison, as many other coordinates of the same tokens are set to zero. The cost is in nats per token."
         ),
         control=(
             "random initialisation (all twins); shuffled text; as many other coordinates of the same tokens set to zero"
         ),
         rule=(
-            "Five parts; the weakest decides. Intervals must lie wholly on one side of a limit.\n"
+            "Five parts; the weakest decides. A number lies above or below a limit only if its whole interval does.\n"
             "Part 1, massive values.\n"
             f"Supported if the largest coordinate is more than {T.massive_ratio:.0f} times the median magnitude, and "
             "more than in an untrained model.\n"
             f"Refuted if it is less than {T.massive_outlier:.0f} times, or less than untrained models reach.\n"
-            f"Qualified if it is between {T.massive_outlier:.0f} and {T.massive_ratio:.0f} times (outliers), and "
-            "more than in an untrained model.\n"
+            f"Qualified if it is between {T.massive_outlier:.0f} and {T.massive_ratio:.0f} times (outliers), and more "
+            "than in an untrained model.\n"
             "Part 2, fixed and constant.\n"
-            f"Supported if at least {T.sites_most:.0%} of documents agree on the dimension, and the spread lies "
-            f"below {T.massive_constant}.\n"
+            f"Supported if at least {T.sites_most:.0%} of documents agree on the dimension, and the spread lies below "
+            f"{T.massive_constant}.\n"
             f"Refuted if at most half agree, or the spread lies above {T.massive_varies}.\n"
-            f"Qualified in between, also where the share that agrees spans {T.sites_most:.0%}.\n"
+            f"Qualified in between, and also where the interval of the share that agrees spans {T.sites_most:.0%}.\n"
             "Part 3, at a few tokens.\n"
             f"Supported if at most {T.sites_few:.0%} of other tokens reach half of the value.\n"
             "Refuted if more than half do.\n"
@@ -77,15 +77,15 @@ class Massive:
             "Part 4, heads park attention on the first token.\n"
             f"Supported if more than {T.heads_many:.0%} of heads do, and more than in an untrained model.\n"
             f"Refuted if at most {T.sites_few:.0%} do, or fewer than untrained models reach.\n"
-            "Qualified in between, and more than in an untrained model.\n"
+            "Qualified in between, if more do than in an untrained model.\n"
             "Undecided if texts are too short to measure attention.\n"
             "Part 5, needed as a bias.\n"
-            f"Supported if setting the values to zero costs {T.massive_cost} nats more than setting others to zero, "
-            f"and setting them to their mean costs less than {T.massive_cost}.\n"
-            f"Qualified if zero does, but the mean costs more than {T.massive_cost}.\n"
-            f"Refuted if zero costs less than {T.massive_cost} nats more than others.\n"
+            f"Supported if setting the values to zero costs {T.massive_cost} nats per token more than setting others "
+            f"to zero, and setting them to their mean costs less than {T.massive_cost}.\n"
+            f"Qualified if zero costs that much more, but the mean also costs more than {T.massive_cost}.\n"
+            f"Refuted if zero costs less than {T.massive_cost} nats per token more than setting others to zero.\n"
             "Undecided if the model predicts no next token.\n"
-            "Without outliers parts 2, 3 and 5 have nothing to decide and are undecided. Without untrained models "
+            "Without outliers, parts 2, 3 and 5 have nothing to decide and are undecided. Without untrained models, "
             "parts 1 and 4 are refuted or undecided. Otherwise every part is undecided where an interval spans its "
             "limit."
         ),
@@ -100,6 +100,7 @@ class Massive:
         rewordings=(
             Rewording("2026-11-18", "c393f312ec56", 1),
             Rewording("2026-11-18", "623784ed74b8", 1),
+            Rewording("2026-11-19", "9d2797d5016f", 1),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()

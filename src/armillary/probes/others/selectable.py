@@ -65,50 +65,51 @@ class Selectable:
         statement="Norms make every key selectable, by scaling, and uniform attention easy, by projection.",
         source="Brody, Alon and Yahav 2023 (arXiv:2305.02582)",
         question=(
-            "Can a query always be made that picks out one given key, and is it the norm that makes this so? Can "
+            "Is there, for every key, a query that picks out this key, and is it the norm that makes this so? Can "
             "one query also attend to all keys equally?"
         ),
         definition=(
-            "Can a query be made for every key that gives this key the highest score of its document? No query can "
+            "Is there, for every key, a query that gives this key the highest score of its document? There is none "
             "if the key lies inside, that is, in the convex hull of the other keys. The statistic is the share of "
-            "keys inside, among keys of single heads, rotated to their places. It is taken over up to 256 keys of "
-            "a document, 6 layers, 8 heads of each, and 8 tried keys of each document.\n"
-            "Without scaling, the norm before attention multiplies by one constant where it divides by a token's "
-            "own spread. The states that it receives are the model's.\n"
+            "keys inside, among keys of single heads, rotated to their places. It is taken over up to 256 keys of a "
+            "document, 6 layers, 8 heads of each, and 8 tested keys of each document.\n"
+            "Without scaling, the norm before attention multiplies by one constant instead of dividing by each "
+            "token's own spread. The states that it receives are the model's.\n"
             "The source asks the same of the vectors that keys are made of, in all d axes, in models with d = 8. On "
-            "the sphere the share is 0 there by definition, and with fewer than d + 2 keys it is 0 without a norm "
-            "as well (two columns of the table). Eight random axes of a head stand for the source's width, and "
-            "decide nothing.\n"
+            "the sphere the share is 0 there by definition, and with fewer than d + 2 keys it is 0 without a norm as "
+            "well (two columns of the table). Eight random axes of a head stand for the source's width, and decide "
+            "nothing.\n"
             "Uniform attention: LayerNorm leaves nothing along the all-ones vector 1, the normal of its plane. So a "
-            "query q with γ W_K q along 1 scores all keys alike (γ is the norm's gain). A head has k of d axes, and "
-            "reaches only a part of that direction. The query whose γ W_K q is nearest to it, as long as the head's "
-            "median query, is asked for the entropy of its attention, over ln(keys): 1 if all keys get as much. "
-            "RMSNorm projects nothing; there parts 3 and 4 are left out."
+            "query q with γ W_K q along 1 scores all keys alike (γ is the norm's gain). A head has k of d axes, so "
+            "it reaches only a part of that direction. The query whose γ W_K q is nearest to it, as long as the "
+            "head's median query, is scored by the entropy of its attention, over ln(keys): 1 if all keys get as "
+            "much. RMSNorm projects nothing; there parts 3 and 4 are left out."
         ),
         control=(
             "no scaling; eight axes of a head; all d axes; random initialisation (all twins); for the entropy "
             "random queries of the same length, and the same query with the mean of coordinates left in"
         ),
         rule=(
-            "Three parts; the weakest decides. Intervals must lie wholly on one side of a limit.\n"
+            "Three parts; the weakest decides. A number lies above or below a limit only if its whole interval "
+            "does.\n"
             "Part 1, every key is selectable.\n"
             f"Supported if less than {T.hull_none:.0%} of keys lie inside.\n"
             f"Refuted if more than {T.hull_many:.0%} do.\n"
             "Qualified in between.\n"
-            "Part 2, scaling does it.\n"
-            f"Supported if {T.hull_freed:.0%} of keys more are inside without scaling.\n"
-            "Refuted if fewer than that.\n"
-            "Part 3, one query attends to all keys alike (LayerNorm). A head can if the entropy of its query along "
-            f"the normal lies above {T.uniform_entropy}.\n"
+            "Part 2, scaling does it. The share of keys inside without scaling, minus the share with it, is compared "
+            f"with {T.hull_freed:.0%}.\n"
+            "Supported if it lies above.\n"
+            "Refuted if it lies below.\n"
+            "Part 3, one query attends to all keys alike (LayerNorm). A head can do this if the entropy of its query "
+            f"along the normal lies above {T.uniform_entropy}.\n"
             f"Supported if {T.sites_most:.0%} of heads can.\n"
-            f"Refuted if at most {T.sites_few:.0%} could.\n"
+            f"Refuted if at most {T.sites_few:.0%} could within their intervals.\n"
             f"Qualified in between, and also where random queries of that length reach {T.uniform_entropy} in the "
             "median head.\n"
             "Part 4 is ours and decides nothing: the model uses the normal.\n"
-            "Supported if γ W_K q of the model's own queries has more than "
-            f"{T.normal_used:g} times the squared component of a random direction along 1, and more than in "
-            "untrained models.\n"
-            "Refuted if it has less than either of these.\n"
+            f"Supported if γ W_K q of the model's own queries has more than {T.normal_used:g} times the squared "
+            "component of a random direction along 1, and more than in untrained models.\n"
+            f"Refuted if it has less than {T.normal_used:g} times, or less than untrained models reach.\n"
             "Every part is undecided where an interval spans its limit. Without untrained models part 4 is refuted "
             "or undecided."
         ),
@@ -123,6 +124,7 @@ class Selectable:
         rewordings=(
             Rewording("2026-11-18", "440f174ba6fc", 1),
             Rewording("2026-11-18", "dda41325269e", 1),
+            Rewording("2026-11-19", "63c6d77f7430", 1),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
@@ -155,7 +157,7 @@ class Selectable:
                 parts,
                 f"Documents have {np.median(hulls.keys):.0f} keys in the median, heads {hulls.axes} axes. "
                 + " ".join(part.reading for part in parts)
-                + ("" if hulls.projected else " RMSNorm projects nothing, so nothing is asked of uniform attention."),
+                + ("" if hulls.projected else " RMSNorm projects nothing, so uniform attention is not tested."),
                 more=True,
             ),
             statistic=Statistic("share of keys that no query can select, over heads", *inside),
@@ -221,11 +223,12 @@ def _uniform(evidence: Evidence, hulls: "KeyHulls") -> Part:
     entropy = evidence.interval(hulls.sums["normal"], lambda sums: np.median(mean(sums), axis=-1))
     without = float(np.median(mean(hulls.sums["unprojected"].sum(0))))
     reading = (
-        f"Of the vector 1, the normal of LayerNorm's plane, {say(float(np.median(hulls.reached)), '.0%')} lies in the "
-        f"axes that a head's queries can take (of random axes: {say(hulls.axes / evidence.anatomy.d, '.0%')}). The "
-        f"query nearest to it attends with {say(entropy[0], '.2f')} of the largest entropy (1: to all keys alike) in "
-        f"the median head, a random query of its length with {say(random, '.2f')}, the vector 1 itself, without "
-        f"the head's projection, with {say(without, '.2f')}."
+        f"In the median head, the query nearest to the normal of LayerNorm's plane (the vector 1) attends with "
+        f"{say(entropy[0], '.2f')} of the largest entropy (1: to all keys alike); a random query of its length with "
+        f"{say(random, '.2f')}, and the query nearest to 1 where keys keep their mean of coordinates with "
+        f"{say(without, '.2f')}. The axes that a head's queries can take hold "
+        f"{say(float(np.median(hulls.reached)), '.0%')} of 1 (random axes: "
+        f"{say(hulls.axes / evidence.anatomy.d, '.0%')})."
     )
     why = missing_interval(*low, *high) if verdict == "undecided" else None
     statistic = Statistic("entropy of the query along the normal, median head", *entropy)
@@ -244,7 +247,7 @@ def _used(evidence: Evidence, result: "Mapping[str, KeyHulls]") -> Part:
     why = (missing_interval(*value, *untrained) if twins else Why.NO_CONTROL) if side is None else None
     reading = (
         f"The model's own queries have {say(value[0], '.2g')} times the squared component of a random direction along "
-        f"it, in an untrained model {say(untrained[0], '.2g')} times."
+        f"1, in an untrained model {say(untrained[0], '.2g')} times."
     )
     statistic = Statistic("d · cos² of γ W_K q and 1, mean over queries", *value)
     return Part("queries use the normal", verdict, reading, statistic, asserted=False, why=why)

@@ -44,14 +44,14 @@ class Straight:
             "sharply in the middle layers, and because of training?"
         ),
         definition=(
-            "How sharply does a text turn from token to token (its curvature)? At one depth it is the mean angle "
-            "between the steps x_t − x_(t−1) and x_(t+1) − x_t of the stream: 0° on a straight line. The authors' "
-            "code takes the same angle. Words in no order have 120° (three independent points). Steps from or to a "
-            "first token are left out.\n"
-            "The statistic is the curvature before the first block less its mean over the middle third of the "
+            "How sharply does a text turn from token to token (its curvature)? At one depth, the curvature is the "
+            "mean angle between the steps x_t − x_(t−1) and x_(t+1) − x_t of the stream: 0° on a straight line. The "
+            "authors' code takes the same angle. Words in random order have 120° (three independent points). Steps "
+            "from or to a first token are left out.\n"
+            "The statistic is the curvature before the first block minus its mean over the middle third of the "
             "depth, the layers that the source speaks of. The middle third are the states from after one third of "
             "the blocks to after two thirds of them. Both numbers are rounded to whole blocks, and both ends count: "
-            "of seven blocks the states after the second, third, fourth and fifth."
+            "of seven blocks, the states after the second, third, fourth and fifth."
         ),
         control=(
             "random initialisation (all twins): averaging over neighbours alone makes a trajectory smoother; the "
@@ -59,11 +59,11 @@ class Straight:
         ),
         rule=(
             "Three parts, each about how far the curvature falls (the statistic); the weakest decides.\n"
-            f"Part 1, straightens: the fall lies above {T.straight_degrees:g}°.\n"
-            "Part 2, by training: the fall lies above the upper end of what untrained models have. With two or "
-            "three of them it is refuted only below what five would reach.\n"
-            "Part 3, from the text: the fall on text exceeds that on shuffled text by more than "
-            f"{T.straight_text:g}°, document by document.\n"
+            f"Part 1, straightens. The limit of the fall is {T.straight_degrees:g}°.\n"
+            "Part 2, by training. The limit of the fall is the upper end of what untrained models have. With only "
+            "two or three of them, the part is refuted only below what five would reach.\n"
+            "Part 3, from the text. The fall on text minus that on shuffled text, document by document, has a limit "
+            f"of {T.straight_text:g}°.\n"
             "Supported if the whole interval lies above the part's limit.\n"
             "Refuted if it lies below.\n"
             "Undecided if it spans the limit. Part 2 is also undecided without untrained models.\n"
@@ -80,6 +80,7 @@ class Straight:
         rewordings=(
             Rewording("2026-11-18", "43f432c5a5fb", 1),
             Rewording("2026-11-18", "1680e13bbe76", 1),
+            Rewording("2026-11-19", "275ce046d9fa", 1),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (CURVATURES,)

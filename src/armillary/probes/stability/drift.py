@@ -36,39 +36,41 @@ class Drift:
         kind="behaviour",
         definition=(
             "How far a token's state turns when the beginning of the text drops out of the window. The same tokens "
-            "are read in a window and in windows that start later: by one token, by half of the window, and by a "
-            "number between. Positions restart at 0, as in a sliding window. Measured is the angle between the "
-            "token's two states, after each block, in degrees.\n"
+            "are read in one window and in windows that start later: by one token, by half of the window, and by a "
+            "number in between. Positions restart at 0, as in a sliding window. The angle between a token's two "
+            "states is measured after each block, in degrees.\n"
             "The statistic is the last state's mean angle when half of the longest window has slid out.\n"
-            "Windows are as long as the context, at most 512 tokens (128 with --quick). A document that is shorter "
-            "stands at the end of its window, and the text before it fills the rest. Compared are the "
-            "document's own tokens, those at least an eighth of the window behind the start of the last slid "
-            "window. Shorter windows are measured "
-            "as well: the longer the window, the less its lost beginning matters.\n"
-            "For the second part norms are frozen in both windows, so that no norm brings a state back to its "
-            "sphere. They are frozen in three ways: to one scale for all tokens; the same with first tokens at "
-            "their own scale; and to the scale that each token had in the whole window, first tokens apart."
+            "Windows are as long as the context, at most 512 tokens (128 with --quick). A document shorter than the "
+            "window stands at its end, and the text before the document fills the rest. Only the document's own "
+            "tokens are compared, and only those at least an eighth of the window after the start of the last slid "
+            "window. Shorter windows are measured as well: the longer the window, the less its lost beginning "
+            "matters.\n"
+            "For part 2, norms are frozen in both windows, so that no norm brings a state back to its sphere. They "
+            "are frozen in three ways: to one scale for all tokens; to one scale, but first tokens at their own; and "
+            "to the scale that each token had in the whole window, with first tokens apart."
         ),
         control=(
             "the shortest windows slid by 0 (exactly 0); positions kept, so that only the context differs (with "
-            "rotary positions the same up to rounding); random initialisation (five untrained models of a small "
-            "one), where states drift by tens of degrees"
+            "rotary positions the result is the same up to rounding); random initialisation (five untrained models "
+            "of a small one), where states drift by tens of degrees"
         ),
         rule=(
-            "Two parts; the weaker decides. Angles and ratios count with their whole interval.\n"
-            f"Part 1, states drift. A state has drifted if its mean angle lies above {T.drift_degrees:g}°, in the "
-            "longest windows.\n"
+            "Two parts; the weaker decides. An angle or a ratio lies above or below a limit only if its whole "
+            "interval does.\n"
+            "Part 1, states drift. A state has drifted if its mean angle in the longest windows lies above "
+            f"{T.drift_degrees:g}°.\n"
             "Supported if the last state has drifted after one token, after half of the window, and after half of "
             "the window with positions kept.\n"
-            "Qualified if it has drifted after half of the window, but not after one token or not with positions "
-            "kept.\n"
+            f"Qualified if it has drifted after half of the window, but its angle lies below {T.drift_degrees:g}° "
+            "after one token or with positions kept.\n"
             f"Refuted if its angle after half of the window lies below {T.drift_degrees:g}°.\n"
             "Undecided otherwise: an interval spans its limit or is missing.\n"
-            "Part 2, norms hold the drift back. A way of freezing norms counts if the angle is then at least "
-            f"{T.reprojection_factor:g} times as large, or if most frozen states overflow.\n"
-            "Supported if all three ways count.\n"
-            "Qualified if some do and others surely do not.\n"
-            "Refuted if surely none does.\n"
+            "Part 2, norms hold the drift back. The angle with norms frozen is divided by the angle with norms live; "
+            "if most tokens overflow with norms frozen, the ratio counts as above the limit of "
+            f"{T.reprojection_factor:g}.\n"
+            f"Supported if the ratio lies above {T.reprojection_factor:g} for all three ways of freezing norms.\n"
+            "Qualified if it lies above for some ways and below for others.\n"
+            "Refuted if it lies below for all three.\n"
             "Undecided otherwise: an interval spans its limit or is missing, or live norms leave no angle to compare "
             "with."
         ),
@@ -84,6 +86,7 @@ class Drift:
         rewordings=(
             Rewording("2026-11-18", "84e3dad25b9d", 2),
             Rewording("2026-11-18", "4f6fadb8c910", 2),
+            Rewording("2026-11-19", "7ee2c8ca17ac", 2),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
@@ -146,8 +149,8 @@ def _controls(evidence: Evidence, result: WindowAngles, in_place: Floats, untrai
 
 def _notes(result: WindowAngles) -> tuple[str, ...]:
     notes = [
-        f"windows of {result.window} tokens, of {result.documents} documents; tokens from position {result.far} on are "
-        "compared"
+        f"windows of {result.window} tokens from {result.documents} documents; tokens from position {result.far} "
+        "on are compared"
     ]
     if result.own < result.window:
         notes.append(f"{result.window - result.own} tokens of each window come from the text before its document")
@@ -167,7 +170,7 @@ def _table(result: WindowAngles, angles: Floats, in_place: Floats, growth: Float
         cells("frozen_half", "angle_half with norms frozen to one scale (empty: diverged)", frozen[0], "degrees"),
         cells("apart_half", "the same, but first tokens have their own scale (empty: diverged)", frozen[1], "degrees"),
         cells("own_half", "angle_half at each token's scale before the slide (empty: diverged)", frozen[2], "degrees"),
-        interval_cells("exponent", "slope of log angle on log slide (empty: a slide moves nothing)", growth),
+        interval_cells("exponent", "slope of log angle on log slide (empty where a slide moves nothing)", growth),
         cells("random_half", "angle_half at random initialisation, mean over twins", untrained[:, 0], "degrees"),
     )
 

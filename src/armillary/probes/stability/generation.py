@@ -49,58 +49,59 @@ class Generation:
         ),
         kind="behaviour",
         definition=(
-            f"The model continues {PROMPTS} stretches of the text by itself, at temperature 1, far beyond one "
-            "window. Do its states and its text stay like those of real text?\n"
+            f"The model continues {PROMPTS} stretches of the text by itself, at temperature 1, far beyond one window. "
+            "Do its states and its text stay like those of real text?\n"
             f"It writes {WINDOWS} windows of 64 tokens from each, and up to {MOST_WINDOWS} where that outgrows its "
             f"context. A model with more than 50 million parameters writes {FEW_WINDOWS} windows from {FEW_PROMPTS} "
             "stretches, and so does any model with --quick. Windows are shorter where the context is shorter than "
             "128 tokens. The model uses its own cache.\n"
-            "When the window is full, the keys and values of its first half fall out of the cache, and those of the "
-            "second stay as they were. That is done with rotary positions of fixed angles. Elsewhere (keys of a "
-            "learned table hold their own place), and if a layer has a window of its own, the second half is read "
-            "anew from the first position.\n"
-            "Arms (ways to run the model), with the same prompts and random numbers: norms live; every norm frozen "
-            "to the mean of 1/σ over real text, from the prompt's last token on (σ is what the norm divides by). "
-            "Where windows are read anew: the frozen arm again, with the first token of a window at its own scale. "
-            "Where keys stay: norms live and windows read anew (ours). Arms beside the first have eight stretches.\n"
-            "Quantities of states, in every window, at an early, a middle and the last norm: the angle to the mean "
-            "direction of real text, the angle to the tenth nearest of its states, log ‖x‖, and the effective rank "
-            "of the window's directions. Quantities of the text: entropy of the prediction, repeated triples of "
+            "When the window is full, the keys and values of its first half are dropped from the cache, and those of "
+            "the second half stay as they are. This needs rotary positions of fixed angles. Elsewhere (a learned "
+            "table ties each key to its position), and if a layer has a window of its own, the second half is read "
+            "again from the first position.\n"
+            "There are several arms (ways to run the model), with the same prompts and random numbers. First: norms "
+            "live. Second: every norm frozen to the mean of 1/σ over real text, from the prompt's last token on (σ "
+            "is what the norm divides by). Third, where windows are read again: frozen, but the first token of a "
+            "window at its own scale. Third, where keys stay: norms live and windows read again (ours). All arms but "
+            "the first have eight stretches.\n"
+            "State quantities, in every window, at an early, a middle and the last norm: the angle to the mean "
+            "direction of real text, the angle to the tenth nearest state of real text, log ‖x‖, and the effective "
+            "rank of the window's directions. Text quantities: entropy of the prediction, repeated triples of "
             "tokens, distinct tokens and distinct pairs.\n"
-            "A quantity's trend is its mean over the last third of the windows less that over their first third "
+            "A quantity's trend is its mean over the last third of the windows minus its mean over the first third "
             "with norms live. The first window is left out, because it begins with the prompt in view.\n"
             "The band is what real text does: two standard deviations of its own trends over as many windows that "
-            "slide by half, from every start. A standard deviation counts as 0.1°, 0.001 nats, 0.1 dimensions or "
-            "one token of a third if it is less.\n"
-            "The statistic is the share of state quantities whose trend lies beyond the band, norms live."
+            "slide by half, from every start. A standard deviation counts as at least 0.1°, 0.001 nats, 0.1 "
+            "dimensions, or one token of a third.\n"
+            "The statistic is the share of state quantities whose trend lies beyond the band, with norms live."
         ),
         control=(
-            "norms frozen to one scale; where windows are read anew, also with first tokens apart; real text of the "
+            "norms frozen to one scale; where windows are read again, also with first tokens apart; real text of the "
             "same length"
         ),
         rule=(
-            "Four parts; the weakest decides. A quantity lies beyond the band, or within, with the whole interval "
-            f"of its trend. The band is {T.generation_band:g} standard deviations wide on either side.\n"
+            "Four parts; the weakest decides. A quantity lies within or beyond the band only if the whole interval "
+            f"of its trend does. The band is {T.generation_band:g} standard deviations wide on either side.\n"
             "Part 1, states stay, with norms live.\n"
             "Supported if every state quantity lies within the band.\n"
-            f"Refuted if {T.generation_most:.0%} of them or more lie beyond.\n"
-            "Qualified if some do.\n"
-            "Part 2, the text stays coherent: by the rule of part 1, for the text's quantities. Two more count with "
-            "them, by the level of the last third and not by its trend. They lie beyond if repeated triples are "
-            f"more, or distinct pairs fewer, than in real text, by {T.generation_band:g} standard deviations of a "
+            f"Refuted if {T.generation_most:.0%} of them or more lie beyond it.\n"
+            "Qualified if some do, but fewer.\n"
+            "Part 2, the text stays coherent: the rule of part 1, for the text quantities and two more. These two "
+            "are judged by their level in the last third, not by a trend: they lie beyond if repeated triples are "
+            f"more, or distinct pairs fewer, than in real text by {T.generation_band:g} standard deviations of a "
             "third's mean.\n"
             "Part 3, norms do it.\n"
             f"Supported if {T.generation_most:.0%} of the state quantities or more lie beyond the band in every "
-            "frozen arm (an overflow of most generations counts as beyond).\n"
+            "frozen arm (a quantity counts as beyond if most generations overflow).\n"
             "Refuted if all lie within, in every frozen arm.\n"
-            "Qualified if some lie beyond, but not that many in every frozen arm.\n"
+            f"Qualified if some lie beyond, but fewer than {T.generation_most:.0%} in at least one frozen arm.\n"
             "Part 4, longer than the context.\n"
             "Supported if more tokens are written than the model's context holds.\n"
             "Qualified otherwise.\n"
-            "Parts 1 to 3 are undecided if an interval spans the band's end and nothing else decides.\n"
+            "Parts 1 to 3 are undecided if an interval spans the edge of the band and nothing else decides.\n"
             "Undecided without a next-token prediction, with a context below 32 tokens, or with too little text.\n"
-            "Where keys stay in the cache, a fifth part of our own asks part 1 of windows read anew, and decides "
-            "nothing."
+            "Where keys stay in the cache, a fifth part of our own applies the rule of part 1 to windows that are "
+            "read again, and decides nothing."
         ),
         changes=(
             RuleChange(
@@ -122,6 +123,7 @@ class Generation:
         rewordings=(
             Rewording("2026-11-18", "62fd4b12cd3f", 2),
             Rewording("2026-11-18", "a99e69d8e0a4", 2),
+            Rewording("2026-11-19", "9540db8ec12d", 2),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()

@@ -41,47 +41,48 @@ class ManifoldErrors:
         ),
         kind="learned",
         definition=(
-            "Do unusual states, or unusual heads, tell where the model is wrong? An error is a token in the quarter "
+            "Do unusual states, or unusual heads, show where the model is wrong? An error is a token in the quarter "
             "with the largest next-token loss, unless the model gave the next token more than "
             f"{T.errors_predicted:.0%} of the probability. First tokens are left out.\n"
-            "Three scores say how far y, a norm's output, lies off the manifold, at the last norm and at a middle "
-            "one: its Mahalanobis distance (covariance shrunk by Ledoit and Wolf), its angle to the mean, and its "
-            "distance to the tenth neighbour.\n"
-            "Three more say how unusual the heads of four layers are: entropy of attention, attention to the first "
-            "token, and length of the write, as z-scores, root mean square over heads. Each half of the documents "
-            "is scored by a fit on the other half.\n"
-            "The baseline is what is known at the token's place without its state: the rarity of the token and of "
-            "the one before it (by the model's mean prediction over the other half) and the position, in a logistic "
+            "Three scores measure how far y, a norm's output, lies off the manifold, at the last norm and at a "
+            "middle one: its Mahalanobis distance (covariance shrunk by Ledoit and Wolf), its angle to the mean, and "
+            "its distance to the tenth neighbour.\n"
+            "Three more measure how unusual the heads of four layers are: entropy of attention, attention to the "
+            "first token, and length of the write, as z-scores (root mean square over heads). Each half of the "
+            "documents is scored by a fit on the other half.\n"
+            "The baseline is what is known at the token's place without its state: the position, and the rarity of "
+            "the token and of the one before it (by the model's mean prediction over the other half), in a logistic "
             "fit to the other half of the documents.\n"
-            "The statistic is the AUC that all scores together add to the baseline. AUC says how often an error is "
+            "The statistic is the AUC that all scores together add to the baseline. The AUC is how often an error is "
             "ranked above another token: 0.5 by chance, 1 always.\n"
             "A score counts only if its weight is clearly positive in the half it was fitted on (95 %, over "
-            "documents, corrected for the number of scores), because the claim says that errors lie further off. "
-            "A score that is left out may still add something: the statistic's interval reaches up to what one of "
-            "them adds if its weight is at the upper end of its own 95 % interval. A feature of the baseline counts "
-            "if its weight is clearly not 0.\n"
-            "What the model itself knows of its errors, the entropy of its prediction, is the score to compare "
-            "with."
+            "documents, corrected for the number of scores), because the claim says that errors lie further off. A "
+            "score that is left out may still add something, so the statistic's interval reaches up to what one of "
+            "them would add with its weight at the upper end of its own 95 % interval. A feature of the baseline "
+            "counts if its weight is clearly not 0.\n"
+            "The score to compare with is the entropy of the prediction: what the model itself knows of its errors."
         ),
         control=(
             "rarity and place; the entropy of the prediction; the scores of other tokens; random initialisation "
             "(five untrained twins of a small model, two with --quick)"
         ),
         rule=(
-            "Two parts; the weaker decides. Intervals must lie wholly on one side of a limit.\n"
+            "Two parts; the weaker decides. A number lies above or below a limit only if its whole interval does.\n"
             "Part 1, the model predicts.\n"
             "Supported if its loss lies below the lower end of what untrained models have.\n"
-            "Refuted if it lies above what they reach: what predicts nothing has no errors.\n"
-            "Part 2, off the manifold, or unusual heads. The scores tell errors if they add more than "
+            "Refuted if its loss lies above what untrained models reach: a model that predicts nothing has no "
+            "errors.\n"
+            "Part 2, off the manifold, or unusual heads. The scores predict errors if they add more than "
             f"{T.errors_margin} of AUC to the baseline, and more than the upper end of what they add in untrained "
-            f"models. They explain errors if, without the baseline, their AUC is less than {T.errors_margin} below "
-            "that of the entropy.\n"
-            "Supported if they tell and explain errors.\n"
-            f"Qualified if they tell errors, but the AUC of the entropy is more than {T.errors_margin} larger.\n"
+            f"models. They explain errors if their own AUC, without the baseline, is less than {T.errors_margin} "
+            "below that of the entropy.\n"
+            "Supported if they predict and explain errors.\n"
+            f"Qualified if they predict errors, but their own AUC is more than {T.errors_margin} below that of the "
+            "entropy.\n"
             f"Refuted if they add less than {T.errors_margin}, or less than they reach in untrained models.\n"
             "Each part is undecided otherwise: an interval spans its limit, or there are no untrained models. The "
             "claim is undecided with too little text, or if the model predicts no next token.\n"
-            "S3 says 'or': all scores together decide. States alone and heads alone are two parts of our own, by "
+            "S3 says 'or', so all scores decide together. States alone and heads alone are two parts of our own, by "
             "the same rule, and decide nothing."
         ),
         changes=(
@@ -122,6 +123,7 @@ class ManifoldErrors:
         rewordings=(
             Rewording("2026-11-18", "360f5cec66ef", 5),
             Rewording("2026-11-18", "0d35877ca91f", 5),
+            Rewording("2026-11-19", "1ac251bd0c92", 5),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
@@ -142,10 +144,8 @@ class ManifoldErrors:
             return undecided(self.claim, Why.NOT_APPLICABLE, reading, empty)
         tokens = result[MODEL]
         if not tokens.enough:
-            reading = (
-                f"Each half of the documents needs {T.tokens_least} tokens that others follow, hard ones and others; "
-            )
-            reading += f"the text has {len(tokens.loss)} in all. Give more text."
+            reading = f"Each half of the documents needs {T.tokens_least} tokens with a next token, both hard ones and "
+            reading += f"others; the text has {len(tokens.loss)} in all. Give more text."
             return undecided(self.claim, Why.TOO_LITTLE_TEXT, reading, empty)
         prediction = ErrorPrediction(tokens, evidence.seed)
         twins = [ErrorPrediction(t, evidence.seed) for arm, t in result.items() if arm != MODEL and t.enough]
@@ -162,8 +162,8 @@ class ManifoldErrors:
             n=len(tokens.loss),
             controls=_controls(evidence, gains, rows),
             reading=f"{parts[0].reading} {_aucs(rows)} {parts[1].reading}",
-            headline=f"Distance from the manifold and unusual heads add {say(adds[0], '.2f')} of AUC for errors to "
-            f"what is known at the place; the entropy of the prediction adds {say(rows[-2].adds[0], '.2f')}",
+            headline=f"For predicting errors, distance from the manifold and unusual heads add {say(adds[0], '.2f')} "
+            f"of AUC to what is known at the place; the entropy of the prediction adds {say(rows[-2].adds[0], '.2f')}",
             table=_table(rows),
             quantities=_quantities(tokens, rows),
             notes=(f"random initialisation: {len(twins)} untrained models",),
@@ -185,12 +185,12 @@ def _aucs(rows: list[ScoreRow]) -> str:
     first, entropy, known = rows[0], rows[-2], rows[-1]
     best = max(rows[:-2], key=lambda row: row.auc[0])
     text = (
-        f"How often a token of the hardest quarter is ranked above another (by chance 0.50): {first.auc[0]:.2f} by the "
+        f"How often a token of the hardest quarter is ranked above another (chance: 0.50): {first.auc[0]:.2f} by the "
         f"{first.name}; {best.auc[0]:.2f} by the best score, the {best.name}; {known.auc[0]:.2f} by position and "
         f"rarity of the token and the one before it; {entropy.auc[0]:.2f} by the entropy of the prediction."
     )
     if first.auc[2] < 0.5:
-        text += " By the first score hard tokens lie nearer to the mean than others, against the claim."
+        text += " By the first score, hard tokens lie nearer to the mean than others, contrary to the claim."
     return text
 
 
@@ -199,8 +199,8 @@ def _table(rows: list[ScoreRow]) -> Table:
     return table(
         cells("score", "score of a token, and the norm it is measured at", [row.name for row in rows]),
         interval_cells("auc", "AUC for tokens in the quarter with the largest loss", auc),
-        interval_cells("beside", "AUC minus that of the entropy of the prediction (empty: that itself)", beside),
-        interval_cells("adds", f"by how much the score raises the AUC of {KNOWN} (empty: that itself)", adds),
+        interval_cells("beside", "AUC minus that of the entropy of the prediction (empty for that itself)", beside),
+        interval_cells("adds", f"by how much the score raises the AUC of {KNOWN} (empty for that itself)", adds),
         cells("rarity", "rank correlation with how rare the token itself is", [row.rarity for row in rows]),
     )
 

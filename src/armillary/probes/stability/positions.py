@@ -45,20 +45,20 @@ class PositionRules:
         source="S3",
         question="Do tokens late in a text look like tokens early in it, as far as their vectors go?",
         definition=(
-            "Do tokens late in a window lie as tokens early in it do? z is a norm's output before its gain γ and "
-            "shift β, y its output after them. The distribution of y is compared between ranges of positions in a "
-            "window (1–7, 8–31, 32–127 and so on; first positions are left out).\n"
-            "The energy distance is 1 − (mean distance of two tokens within a range)/(mean distance of two tokens "
-            "of different ranges), over tokens of different documents. It is 0 if the distributions are equal, and "
-            "0.01 if their means are a fifth of the cloud's radius apart.\n"
+            "Are tokens late in a window distributed as tokens early in it are? z is a norm's output before its gain "
+            "γ and shift β, and y its output after them. The distribution of y is compared between ranges of "
+            "positions in a window (1–7, 8–31, 32–127 and so on; first positions are left out).\n"
+            "The energy distance is 1 − (mean distance of two tokens within a range)/(mean distance of two tokens of "
+            "different ranges), over tokens of different documents. It is 0 if the distributions are equal, and 0.01 "
+            "if their means are a fifth of the cloud's radius apart.\n"
             "The earliest range is compared with the latest that has enough tokens, at every norm. The statistic is "
             "the energy distance at the median norm.\n"
-            "γ and β are the same at every position, so all tokens come to one surface by definition.\n"
-            "Beyond the trained length (ours): the last positions within it against the first beyond. A learned "
-            "table of positions ends there."
+            "γ and β are the same at every position, so all tokens lie on one surface by definition.\n"
+            "Beyond the trained length (our addition), the last positions within it are compared with the first "
+            "beyond it. A learned table of positions has none beyond it."
         ),
         control=(
-            "the two halves of the documents in one range, where the distance is 0 but for sampling (mean of the "
+            "the two halves of the documents in one range, where the distance is 0 except for sampling (mean of the "
             "two ranges); shuffled text, where a difference cannot come from the words that documents begin with; "
             "random initialisation (all twins)"
         ),
@@ -68,17 +68,18 @@ class PositionRules:
             f"Supported if the mean length of z in every range is within {T.radius_within:.0%} of √d.\n"
             "Refuted otherwise.\n"
             f"Part 2, the same distribution. The limit is {T.position_distance}, or the upper end of the distance "
-            "between two halves of the documents, if that is more; whole intervals count.\n"
-            f"Supported if the distance at the median norm lies below the limit, and at most {T.sites_few:.0%} of "
+            "between two halves of the documents, if that is larger. A distance lies above or below it only if its "
+            "whole interval does.\n"
+            f"Supported if the distance at the median norm lies below its limit, and at most {T.sites_few:.0%} of "
             "norms lie above theirs.\n"
-            f"Qualified if that distance lies below, but more than {T.sites_few:.0%} of norms lie above theirs. Also "
-            "qualified if that distance lies above the limit on text, but below the limit of shuffled text on "
-            "shuffled text: then the words that documents begin with make the difference.\n"
-            "Refuted if that distance lies above on text and on shuffled text.\n"
+            f"Qualified if the distance at the median norm lies below its limit, but more than {T.sites_few:.0%} of "
+            "norms lie above theirs. Also qualified if it lies above its limit on text, but below the limit of "
+            "shuffled text on shuffled text: then the words that documents begin with make the difference.\n"
+            "Refuted if the distance at the median norm lies above its limit both on text and on shuffled text.\n"
             "Undecided where the interval at the median norm spans its limit.\n"
             f"Undecided with too little text: the range 1–7 and a later one must have {T.tokens_least} tokens from "
             f"{T.documents_least} documents.\n"
-            "A third part is ours and decides nothing: the same across the trained length."
+            "A third part is ours and decides nothing: the same comparison across the trained length."
         ),
         kind="behaviour",
         changes=(
@@ -104,6 +105,7 @@ class PositionRules:
         rewordings=(
             Rewording("2026-11-18", "88aa6286da15", 4),
             Rewording("2026-11-18", "1fdf5f57bae0", 4),
+            Rewording("2026-11-19", "b14c205a72c8", 4),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = (POSITION_SAMPLES,)

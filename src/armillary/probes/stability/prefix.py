@@ -68,29 +68,35 @@ class Prefix:
         kind="definition",
         definition=(
             "How much the stream of earlier tokens changes when text is appended: ‖Δx‖/‖x‖ of every earlier token, "
-            "before the first block and after each. One token is appended, or as many tokens as there were.\n"
-            "Without a cache, a longer pass is compared with a shorter one. With a cache, the first half is read, "
-            "then one token, then the rest; earlier and appended tokens are compared with the whole pass.\n"
+            "before the first block and after each block. Either one token is appended, or as many tokens as there "
+            "already were.\n"
+            "Without a cache, a pass over the longer text is compared with a pass over the shorter one. With a "
+            "cache, the first half is read, then one token, then the rest; earlier and appended tokens are compared "
+            "with a single pass over the whole text.\n"
             "Changes are counted in machine epsilons of the dtype, the relative size of one rounding. The statistic "
-            "is the largest change of an earlier state without a cache, mean over documents.\n"
-            "A causal mask makes it 0 by construction. Measured is how far this model's arithmetic deviates."
+            "is the largest change of an earlier state without a cache, averaged over documents.\n"
+            "A causal mask makes it 0 by construction. The measurement shows how far this model's arithmetic "
+            "deviates from that."
         ),
         control=(
             "the same tokens computed one document at a time (rounding alone); the first token replaced (what a "
             "real change looks like); random initialisation (five untrained models of a small one)"
         ),
         rule=(
-            f"A state is unchanged if no token's change exceeds its limit: {T.roundings:.0f} machine epsilons, or "
-            f"{T.prefix_floor:g} times the change that another batch shape alone causes there, whichever is more, "
-            f"and never more than {T.prefix_most:.0%} of its length.\n"
+            f"A state is unchanged if no token changes by more than the state's limit: {T.roundings:.0f} machine "
+            f"epsilons, or {T.prefix_floor:g} times the change that another batch shape alone causes at this state, "
+            f"whichever is larger, but never more than {T.prefix_most:.0%} of the token's length.\n"
             "Supported if every state is unchanged, with and without a cache.\n"
             "Qualified if every state is unchanged without a cache, but not with it.\n"
-            "Refuted if the statistic, with its whole interval, exceeds the limit of every state and "
+            "Refuted if the whole interval of the statistic lies above the limit of every state, and above "
             f"{T.prefix_floor:g} times the largest change that another batch shape causes.\n"
             "Undecided otherwise: rounding of this dtype hides the answer, or no document is long enough."
         ),
         changes=(FIVE_SHOWN,),
-        rewordings=(Rewording("2026-11-18", "c703fb1cc013", 1),),
+        rewordings=(
+            Rewording("2026-11-18", "c703fb1cc013", 1),
+            Rewording("2026-11-19", "498ac8a975c7", 1),
+        ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()
 
@@ -135,7 +141,9 @@ class Prefix:
                     logs=("value",),
                 ),
             ),
-            notes=(f"windows of {result.window} tokens of {int(result.documents.sum())} documents, in {result.dtype}",),
+            notes=(
+                f"windows of {result.window} tokens from {int(result.documents.sum())} documents, in {result.dtype}",
+            ),
         )
 
 
@@ -179,7 +187,7 @@ def _reading(verdict: Verdict, result: StateChanges, causal: bool) -> str:
             f"Appending changes no earlier state by more than {epsilons} machine epsilons, and with a cache by no "
             f"more than {say(any_way / result.epsilon, '.2g')}. Replacing the first token changes states by up to "
             f"{_percent(result.changes[CHANGED].max())} of their length. With a causal mask this holds by "
-            "construction; measured is this model's deviation."
+            "construction; the numbers are this model's deviation from it."
         )
     if verdict == "qualified":
         return (

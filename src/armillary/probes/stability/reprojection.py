@@ -43,19 +43,19 @@ class Reprojection:
         kind="behaviour",
         definition=(
             "Does a small error grow or shrink on its way through the blocks? Before the first block every token's "
-            "state is rotated by a small angle in a random direction. Measured is how much the rotation and the "
-            "length ‖x‖ have grown after each block: geometric means over tokens, first tokens left out.\n"
-            "The statistic is the growth per block with norms live, as a logarithm (like a Lyapunov exponent): 0 "
-            "means that a rotation keeps its size.\n"
+            "state is rotated by a small angle in a random direction. After each block, the growth of this rotation "
+            "and of the length ‖x‖ is measured, as geometric means over tokens; first tokens are left out.\n"
+            "The statistic is the growth of the rotation per block with norms live, as a logarithm (like a Lyapunov "
+            "exponent): 0 means that a rotation keeps its size.\n"
             "Four conditions are compared.\n"
             "(1) Norms live.\n"
-            "(2) Norms frozen to one scale: each multiplies by the reciprocal of the text's median length there. "
-            "Gain, shift and centring stay; the sphere is gone.\n"
+            "(2) Norms frozen to one scale: each norm multiplies by the reciprocal of the text's median length at "
+            "its site. Gain, shift and centring stay; the sphere is gone.\n"
             "(3) The same, but first tokens keep their own scale, because they may be many times as long.\n"
             "(4) Norms frozen to each token's own scale: the unrotated stream stays as it is, and no norm removes "
             "the radial part of the rotation.\n"
-            "In slid windows the start is rotated and the end is measured. Windows have at most 64 tokens, slid "
-            "ones 128: this is stability through depth and over one window, not over long generations."
+            "In slid windows, the start of the window is rotated and its end is measured. Windows have at most 64 "
+            "tokens, slid ones 128: this is stability through depth and over one window, not over long generations."
         ),
         control=(
             "conditions 2, 3 and 4; random initialisation (five untrained models, norms live and frozen); twice the "
@@ -63,18 +63,18 @@ class Reprojection:
         ),
         rule=(
             "Two parts; the weaker decides.\n"
-            f"Part 1, bounded with norms live: is the rotation ever more than {T.reprojection_bound:.0f} times its "
-            "first size, at any state or in any slid window?\n"
-            f"Supported if all intervals end at {T.reprojection_bound:.0f} or below.\n"
-            f"Refuted if one lies wholly above {T.reprojection_bound:.0f}.\n"
-            "Undecided otherwise: an interval spans that, or is missing.\n"
+            "Part 1, bounded with norms live. The size of the rotation, at every state and in every slid window, is "
+            f"compared with {T.reprojection_bound:.0f} times its first size.\n"
+            f"Supported if all intervals end at {T.reprojection_bound:.0f} times or below.\n"
+            f"Refuted if any interval lies wholly above {T.reprojection_bound:.0f} times.\n"
+            "Undecided otherwise: an interval spans the limit, or is missing.\n"
             "Part 2, norms hold growth back. There are four comparisons: the rotation and ‖x‖, each with norms "
-            "frozen as in (2) and (3). In a comparison, growth is held back if over all blocks it is at least "
-            f"{T.reprojection_factor:g} times as large with norms frozen as with norms live (whole interval of the "
-            "ratio; it counts as held back if most tokens overflow with norms frozen).\n"
-            "Supported if growth is held back in all four.\n"
-            "Qualified if it is in some, and surely not in others.\n"
-            "Refuted if it surely is in none.\n"
+            "frozen as in (2) and (3). In each, the growth over all blocks with norms frozen is divided by that with "
+            f"norms live. The ratio lies above or below {T.reprojection_factor:g} only if its whole interval does; it "
+            "counts as above if most tokens overflow with norms frozen.\n"
+            f"Supported if the ratio lies above {T.reprojection_factor:g} in all four.\n"
+            "Qualified if it lies above in some and below in others.\n"
+            "Refuted if it lies below in all four.\n"
             "Undecided otherwise: an interval spans its limit, or is missing."
         ),
         changes=(
@@ -93,6 +93,7 @@ class Reprojection:
         rewordings=(
             Rewording("2026-11-18", "51b2af8d24e7", 3),
             Rewording("2026-11-18", "72c7c515a5f9", 3),
+            Rewording("2026-11-19", "b80dff0e41ac", 3),
         ),
     )
     instruments: ClassVar[tuple[AnyInstrument, ...]] = ()

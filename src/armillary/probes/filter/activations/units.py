@@ -151,7 +151,9 @@ def unit_table(layers: Sequence[Units], most: int) -> tuple[Table, int]:
     listed = table(
         cells("layer", "layer", [layer for _, layer, _ in places[:most]]),
         cells("unit", "hidden unit", [unit for _, _, unit in places[:most]]),
-        cells("what", "silent on this text, always on, or a double of an earlier unit", [p[0] for p in places[:most]]),
+        cells(
+            "what", "silent on this text, always on, or a duplicate of an earlier unit", [p[0] for p in places[:most]]
+        ),
         cells("partner", "the earlier unit it duplicates; empty for the others", column("partner", True)),
         cells("peak", "its largest |activation| on this text, over the median unit's", column("peak")),
         cells("on", "share of tokens on which it is above zero before the activation", column("on")),

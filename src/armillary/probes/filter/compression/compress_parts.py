@@ -115,7 +115,7 @@ def _learned(savings: Savings, names: Sequence[str]) -> Part:
         return Part(name, "undecided", "There is no untrained model to compare with.", None, True, Why.NO_CONTROL)
     holds = each_beats(gain, control, savings.number, -np.inf, T.compress_margin)
     overall = beats(mean, savings.twins, savings.number, T.compress_margin)
-    text = f"Untrained models save {say(savings.twins[0], '.2f')} bits: the model saves {T.compress_margin} bits more"
+    text = f"Untrained models save {say(savings.twins[0], '.2f')} bits; the model saves {T.compress_margin} bits more"
     return _part(name, holds, text, names, overall, mean)
 
 

@@ -201,10 +201,10 @@ def cost_table(result: AblationCosts) -> Table:
         cells("where", "one layer, or all at once", result.places),
         cells("dropped", "share of hidden coordinates below zero", [result.shares[place] for place in result.places]),
         cost("through", THROUGH, "change of the next-token loss when they are let through with slope 1"),
-        cost("elsewhere", ELSEWHERE, "the same when as many coordinates, at random, change by as much"),
+        cost("elsewhere", ELSEWHERE, "the same when as many random coordinates change by as much"),
         cells(
             "through_ratio",
-            "cost of letting them through over that of as much elsewhere; empty where that costs nothing",
+            "cost of letting them through over that of the same elsewhere; empty where that costs nothing",
             cost_ratio(costs[THROUGH][:, 0], costs[ELSEWHERE][:, 0]),
         ),
         cost("cost", "zero", "change of the loss when they are zeroed after the activation"),
@@ -225,7 +225,7 @@ def slope_table(result: AblationCosts) -> Table:
         for name, how in (("through", through), ("elsewhere", elsewhere))
     }
     return table(
-        cells("slope", "slope with which what lies below zero is let through, all layers at once", SLOPES),
+        cells("slope", "slope at which values below zero are let through, all layers at once", SLOPES),
         interval_cells("through", "change of the next-token loss", costs["through"], NATS),
         interval_cells("elsewhere", "when as many coordinates, at random, change by as much", costs["elsewhere"], NATS),
     )

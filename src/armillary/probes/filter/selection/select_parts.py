@@ -93,12 +93,12 @@ def read_part(skills: Skills, own: Skills) -> Part:
         why = Why.NO_CONTROL if np.isnan(skills.untrained[2]) and ends is not Why.NO_INTERVAL else ends
     from_kept, from_discarded = (say(value, ".1%") for value in skills.skill[chosen, :, 0].mean(0))
     text = (
-        f"From the kept values {from_kept} of the next token's embedding can be decoded, from as many discarded values "
+        f"The kept values decode {from_kept} of the next token's embedding, as many discarded values decode "
         f"{from_discarded} (mean of {len(chosen)} layers): less than half {where(names, holds)}."
     )
     if np.isfinite(own.mean_ratio[0]) and any(own.defined):
         from_kept, from_discarded = (say(value, ".0%") for value in own.skill[:, :, 0].mean(0))
-        text += f" Of the token itself it is {from_kept} and {from_discarded}."
+        text += f" Of the token's own embedding they decode {from_kept} and {from_discarded}."
     statistic = Statistic("decoded of the next token: discarded over kept, mean over layers", *skills.mean_ratio)
     return Part(name, verdict, text, statistic, why=why)
 
@@ -123,7 +123,7 @@ def through_part(result: "AblationCosts") -> Part:
     name = "letting them through matters little"
     costs = {place: [result.cost(place, how) for how in (THROUGH, ELSEWHERE)] for place in result.places}
     defined = [place for place in result.single if costs[place][1][1] > T.select_cost]
-    whole = f"{say(costs[ALL][0][0], '.2g')} nats per token, as much elsewhere {say(costs[ALL][1][0], '.2g')}"
+    whole = f"{say(costs[ALL][0][0], '.2g')} nats per token, the same elsewhere {say(costs[ALL][1][0], '.2g')}"
     if not defined:
         text = f"In no single layer does the loss depend on such changes (all layers: {whole})."
         missing = np.isnan(costs[ALL][1][1])
@@ -134,7 +134,7 @@ def through_part(result: "AblationCosts") -> Part:
     verdict, why = by_layers(holds, _less(average))
     listed = ", ".join(f"{say(ratio[0], '.0%')} in {place}" for place, ratio in ratios.items())
     text = (
-        f"Letting the discarded through costs {listed} of what as large changes of as many random units cost: less "
+        f"Letting the discarded values through costs {listed} of what the same changes of random units cost: less "
         f"than half {where(defined, holds)}. In all layers at once it costs {whole}."
     )
     statistic = Statistic("cost of letting through over that of as much elsewhere, mean over layers", *average)
@@ -157,7 +157,7 @@ def context_part(result: "AblationCosts") -> Part:
     text = (
         f"Zeroing the same units for every token costs {say(fixed[0], '.2g')} nats per token, zeroing the discarded "
         f"ones {say(zero[0], '.2g')}: "
-        + ("units are chosen in context." if depends else "no sign of a choice in context.")
+        + ("units are chosen in context." if depends else "no clear sign of a choice in context.")
     )
     return Part(name, verdict, text, statistic, why=missing_interval(*more) if depends is None else None)
 

@@ -62,12 +62,16 @@ def store_table(names: list[str], errors: Floats, matches: TokenMatches, stores:
         cells("keys_turned", "the same with all keys rotated at random inside their span", rotated),
         cells("keys_shaped", "the same for tokens rotated at random with their mean and covariance kept", shaped),
         interval_cells(
-            "ratio", "concentration over the larger of these two by chance: above 1 a token matches fewer keys", ratio
+            "ratio",
+            "concentration over the larger of the two chance levels: above 1, a token matches fewer keys",
+            ratio,
         ),
         cells(
-            "p_value", "probability of one more rotation as concentrated, the larger of both kinds", matches.forward.p
+            "p_value",
+            "probability that one more rotation is as concentrated, the larger of both kinds",
+            matches.forward.p,
         ),
-        cells("stores", "is it significant after correcting for all layers, and ratio large enough?", stores),
+        cells("stores", "is the ratio large enough, and significant after correcting for all layers?", stores),
         cells("head_keys", "effective number of directions of W_VO that a token matches, median head", head_keys),
         cells("head_chance", "the same by chance, the smaller of both kinds, median head", head_chance),
         cells("head_ratio", "the ratio of the median head of the layer's attention", beside),

@@ -38,7 +38,7 @@ def unit_table(evidence: Evidence, layer: int, readable: ReadableTokens) -> Tabl
         cells("unit", "hidden unit", units.cpu().numpy() if weights is None else [folded.names[i] for i in units]),
         cells("share", "its share of the squared lengths of what units write, mean over tokens", share[units].tolist()),
         token_cells(evidence, "key", "token of the text with the largest |score|", strongest),
-        token_cells(evidence, "value", "token whose output direction its value reaches farthest along", promoted),
+        token_cells(evidence, "value", "token along whose output direction its value reaches farthest", promoted),
     )
 
 

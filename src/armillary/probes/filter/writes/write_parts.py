@@ -117,7 +117,7 @@ def _learned(saved: WriteSavings) -> Part:
 def _beside(saved: WriteSavings) -> Part:
     name = "it is simpler than attention's write"
     if np.isnan(saved.bits[ATTENTION].each).all():
-        reading = "Attention's write cannot be told apart in this model."
+        reading = "Attention's write cannot be separated in this model."
         return Part(name, "undecided", reading, None, False, Why.NOT_APPLICABLE)
     text = f"It takes {_fewer(saved.bits[ATTENTION].mean)} bits than attention's write"
     return _part(name, saved, saved.bits[ATTENTION], text, False)

@@ -253,7 +253,7 @@ def shuffle_line(where: str, place: str, cases: Sequence[ShuffleCase], costs: Ma
     rows = [i for i, case in enumerate(cases) if case.where == where and case.moved == most]
     return line(
         f"cost of shuffling axes across heads, {place}",
-        "all axes of the layer, mean of the shuffles; beside it the same axes within their heads",
+        "all axes of the layer, mean of the shuffles; for comparison, the same axes within their heads",
         "nats/token",
         "layer",
         [label(cases[i], cases) for i in rows],

@@ -36,10 +36,10 @@ def _columns(evidence: Evidence, meanings: Meanings, places: Sequence[str]) -> t
     return (
         cells("auc", "AUC of the best single axis, mean over classes", values("auc")),
         cells("auc_rotated", "the same in rotated axes", values("rotated_auc")),
-        *interval_cells("excess", "the first less the second", np.array([excess.get(p, NAN3) for p in places])),
+        *interval_cells("excess", "auc minus auc_rotated", np.array([excess.get(p, NAN3) for p in places])),
         cells("kurtosis", "mean kurtosis of axes over tokens", values("kurtosis")),
         cells("kurtosis_rotated", "the same in rotated axes", values("rotated_kurtosis")),
-        cells("classes", "classes of tokens that were told", [row and row.classes for row in rows], "classes"),
+        cells("classes", "classes of tokens that were tested", [row and row.classes for row in rows], "classes"),
     )
 
 

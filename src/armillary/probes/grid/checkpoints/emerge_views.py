@@ -66,7 +66,7 @@ def story(result: Emergence) -> str:
     apart = np.median([late / early for early, late in pairwise(result.steps) if early])
     return (
         f"Each checkpoint has {say(float(apart), '.2g')} times the steps of the one before: what gradients do in "
-        f"between is not seen. The strongest head of each role. {'; '.join(phrases)}."
+        f"between is not seen. The strongest head of each role: {'; '.join(phrases)}."
     )
 
 

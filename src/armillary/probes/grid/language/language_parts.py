@@ -97,18 +97,18 @@ def _phrase(effects: LanguageEffects, name: str) -> str:
     """'agreement +0.43 (L4H1 and 3 more heads)': the best head's gap, and which heads tell it."""
     count = int(effects.tells(name).sum())
     more = "" if count < 2 else f" and {count - 1} more {'head' if count == 2 else 'heads'}"
-    which = f"{largest_head(effects.means(name))}{more}" if count else "no head tells it"
+    which = f"{largest_head(effects.means(name))}{more}" if count else "no head"
     return f"{name} {say(effects.gaps[name][0], '+.2f')} ({which})"
 
 
 def _use(effects: LanguageEffects) -> Part:
     name = "they are of use"
     if not effects.passes.costs:
-        reading = "Whether heads are of use cannot be said: the model predicts no next token."
+        reading = "Whether heads are of use cannot be measured: the model predicts no next token."
         return Part(name, "undecided", reading, asserted=False, why=Why.NOT_APPLICABLE)
     shown = {group for group, names in GROUPS.items() if any(n in effects.gaps and effects.resolved(n) for n in names)}
     if not shown:
-        reading = "No head resolves anything, so none is asked for its use."
+        reading = "No head resolves anything, so there is none to remove."
         return Part(name, "undecided", reading, asserted=False, why=Why.UNDEFINED)
     beyond = {group: cost.beyond(effects.seed) for group, cost in effects.passes.costs.items() if group in shown}
     sides = [above(value, T.language_cost) for value in beyond.values()]
@@ -118,7 +118,7 @@ def _use(effects: LanguageEffects) -> Part:
     return Part(
         name,
         verdict,
-        "Removing the best heads raises the loss on other items more than on text, in nats per token by: "
+        "Rise of the loss when the best heads are removed, on other items beyond that on text, in nats per token: "
         f"{', '.join(phrases)}.",
         Statistic(f"nats per token more on items than on text, {weak}", *beyond[weak], "nats/token"),
         asserted=False,

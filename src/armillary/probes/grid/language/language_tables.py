@@ -28,7 +28,11 @@ def effects_table(effects: LanguageEffects) -> Table:
         for head in range(heads)
     ]
     columns = [
-        cells(name, f"attention on the target less the distractor, weaker order: {MEANINGS[name]}", effects.means(name))
+        cells(
+            name,
+            f"attention to the target minus that to the distractor, weaker order: {MEANINGS[name]}",
+            effects.means(name),
+        )
         for name in effects.gaps
     ]
     meaning = f"phenomena with a gap of {T.language_attention} or more that is significant over all heads and phenomena"
@@ -53,7 +57,11 @@ def phenomena_table(effects: LanguageEffects) -> Table:
         ),
         cells("untrained", "the same in untrained models, mean", [effects.untrained[name][0] for name in names]),
         cells("head", "the head with the largest gap on all items", [largest_head(effects.means(n)) for n in names]),
-        cells("heads", "how many heads tell it", [int(effects.tells(name).sum()) for name in names]),
+        cells(
+            "heads",
+            "how many heads have a large and significant gap",
+            [int(effects.tells(name).sum()) for name in names],
+        ),
         cells("resolved", "by the rule", [verdicts[effects.resolved(name)] for name in names]),
     )
 
@@ -88,7 +96,7 @@ def language_quantities(effects: LanguageEffects) -> tuple[Quantity, ...]:
     layers, heads = ([f"{letter}{i}" for i in range(n)] for letter, n in zip("LH", stacked.shape[1:], strict=True))
     best = line(
         "gap of the best head",
-        "attention on the target less that on the distractor, weaker order, on items that did not choose the head",
+        "attention to the target minus that to the distractor, weaker order, on items that did not choose the head",
         "share of attention",
         "phenomenon",
         names,
@@ -98,7 +106,7 @@ def language_quantities(effects: LanguageEffects) -> tuple[Quantity, ...]:
     )
     gaps = Quantity(
         "gap of every head",
-        "attention on the target less that on the distractor, weaker order; a head that goes by place shows 0",
+        "attention to the target minus that to the distractor, weaker order; a head that goes by position shows 0",
         "share of attention",
         ("phenomenon", "layer", "head"),
         {"phenomenon": names, "layer": layers, "head": heads},

@@ -83,8 +83,8 @@ def _depends(measured: RegionShares) -> Part:
     each = ", ".join(f"{name} {say(value, '.0%')}" for name, value in medians)
     reading = (
         f"Regions explain {say(share[0], '.0%')} of the variance of what the median head does on other documents "
-        f"({each}), untrained {say(untrained[0], '.0%')}, random partitions {say(measured.random[0], '.0%')}. Heads "
-        f"with {T.regions_share:.0%} or more: {len(which)} of {len(measured.names)}{named}."
+        f"({each}); untrained models {say(untrained[0], '.0%')}, random partitions {say(measured.random[0], '.0%')}. "
+        f"Heads with {T.regions_share:.0%} or more: {len(which)} of {len(measured.names)}{named}."
     )
     name = "what heads do depends on the region"
     return Part(name, verdict, reading + more_text(why), Statistic("share, median head", *share), why=why)
@@ -103,7 +103,7 @@ def _different(measured: RegionShares) -> Part:
     return Part(
         name,
         "undecided" if side is None else "refuted" if side else "supported",
-        f"Two heads of a layer agree by {say(agreement[0], '.2f')} about the regions where they write much (1: the "
+        f"Two heads of a layer have an agreement of {say(agreement[0], '.2f')} on where they write much (1: the "
         f"same regions, 0: unrelated ones).{more_text(why)}",
         Statistic("agreement of two heads about regions, median layer", *agreement),
         why=why,

@@ -45,8 +45,10 @@ def region_table(measured: RegionShares, parts: Sequence[Explained]) -> Table:
         cells("region", f"region of layer L{measured.passes.layers[best]}", range(REGIONS)),
         cells("tokens", "tokens of the other half in it", [sum(count.values()) for count in words]),
         cells("words", "its most frequent ones", [_shown(texts, count) for count in words]),
-        cells("most", "the head that writes most there, beside what it writes elsewhere", _heads(writes.argmax(1))),
-        cells("least", "the head that writes least there", _heads(writes.argmin(1))),
+        cells(
+            "most", "the head that writes most there, compared with what it writes elsewhere", _heads(writes.argmax(1))
+        ),
+        cells("least", "the head that writes least there, compared likewise", _heads(writes.argmin(1))),
     )
 
 

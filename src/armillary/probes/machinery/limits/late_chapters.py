@@ -63,7 +63,7 @@ def filter_rules(anatomy: "Anatomy") -> Rules:
             above(T.compress_margin, "beyond random directions", directions),
         ),
         "ffn.select": (
-            below(T.select_half, "half of what kept values say", little),
+            below(T.select_half, "half of what kept values decode", little),
             below(T.select_half, "half of the cost elsewhere", through),
             above(T.select_cost, "costs more", "the choice depends on context"),
         ),
@@ -120,9 +120,9 @@ def grid_rules() -> Rules:
             trained(learned, own=True),
         ),
         "axes.privileged": (
-            above(T.axis_auc, "one pair in twenty", stream),
+            above(T.axis_auc, "an AUC larger by a twentieth", stream),
             trained(stream),
-            above(T.axis_auc, "one pair in twenty", heads),
+            above(T.axis_auc, "an AUC larger by a twentieth", heads),
             above(T.axis_block, "a quarter larger", "related axes share a head"),
         ),
     }
@@ -138,7 +138,7 @@ def others_rules() -> Rules:
             above(T.massive_ratio, "massive", values),
             refuted_below(T.massive_outlier, "no outlier", values),
             below(T.massive_constant, "nearly constant", fixed),
-            refuted_above(T.massive_varies, "no constant", fixed),
+            refuted_above(T.massive_varies, "not constant", fixed),
             below(T.sites_few, "hardly any other token", "at a few tokens"),
             refuted_above(0.5, "half of the other tokens", "at a few tokens"),
             above(T.heads_many, "many heads", parked),

@@ -106,7 +106,7 @@ def _values(evidence: Evidence, result: MassiveResult) -> Part:
         "massive values",
         verdict,
         f"In the median document the largest coordinate is {say(value[0], '.2g')} times the median magnitude, at "
-        f"{extremes.states[peak]} ({say(largest, '.2g')} beside {say(float(extremes.typical[peak]), '.2g')}); in an "
+        f"{extremes.states[peak]} ({say(largest, '.2g')} against {say(float(extremes.typical[peak]), '.2g')}); in an "
         f"untrained model {say(untrained[0], '.2g')} times.",
         Statistic("largest coordinate over the median magnitude", *value),
         why=why,
@@ -139,7 +139,7 @@ def _fixed(evidence: Evidence, result: MassiveResult) -> Part:
         name,
         verdict,
         f"In {say(agree[0], '.0%')} of documents it is in dimension {dimension}, in {say(first, '.0%')} at the first "
-        f"token; from document to document its value spreads by {say(varies[0], '.0%')}.",
+        f"token; between documents its value varies by {say(varies[0], '.0%')}.",
         Statistic("spread of the value over documents", *varies),
         why=missing_interval(*agree, *varies) if verdict == "undecided" else None,
     )
@@ -156,7 +156,7 @@ def _few(evidence: Evidence, result: MassiveResult) -> Part:
     return Part(
         name,
         verdict,
-        f"{say(share[0], '.0%')} of a document's other tokens reach half of it there.",
+        f"{say(share[0], '.0%')} of a document's other tokens reach half of that value there.",
         Statistic("share of other tokens that reach half of the value", *share),
         why=missing_interval(*share) if verdict == "undecided" else None,
     )

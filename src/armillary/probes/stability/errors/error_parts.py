@@ -74,16 +74,18 @@ def _part(name: str, subject: str, gains: Gains, heads: bool | None, asserted: b
     text = f"{subject} raise the AUC of what is known by {value} [{low}, {high}]"
     if adds[0] == adds[1] == 0:
         # Not a small effect but none that could be told: the upper end is what the text leaves open.
-        text = f"{subject} add nothing to what is known: none has a clear weight, and one may add at most {high} of AUC"
+        text = (
+            f"{subject} add nothing to what is known: none has a clear weight, and a single one may add at most {high}"
+        )
     if untrained[0] == untrained[0]:
-        text += f"; in untrained models they add {say(untrained[0], '.3f')} (in another one at most "
+        text += f"; in untrained models they add {say(untrained[0], '.3f')} (in another at most "
         text += f"{say(untrained[2], '.3f')})"
     text += f"; alone, their AUC is {say(abs(beside[0]), '.3f')} "
     text += f"{'below' if beside[0] < 0 else 'above'} that of the entropy of the prediction."
     end = {
-        "supported": "They tell errors as well as the model's own uncertainty does.",
-        "qualified": "They tell errors in part; the model's own uncertainty tells more.",
-        "refuted": "They tell next to nothing of errors beyond what is known, or beyond what untrained models show.",
+        "supported": "They predict errors as well as the model's own uncertainty does.",
+        "qualified": "They predict some errors; the model's own uncertainty predicts more.",
+        "refuted": "They say next to nothing about errors beyond what is known, or beyond what untrained models show.",
         "undecided": "More text would decide.",
     }
     statistic = Statistic("AUC added to what is known", *adds)

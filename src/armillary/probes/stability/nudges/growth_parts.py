@@ -19,9 +19,9 @@ def bounded(result: RotationGrowth, angles: dict[str, Floats], slid: Floats, unt
         verdict = "refuted"
     peak = "" if most in (0, result.blocks) else f" (at most {live[most]:.2g} times, at {result.states[most]})"
     text = (
-        f"In windows of {result.window} tokens, with norms live a small rotation is {live[-1]:.2g} times its size "
+        f"In windows of {result.window} tokens with norms live, a small rotation is {live[-1]:.2g} times its size "
         f"after {result.blocks} blocks{peak}. If the start of a slid window of {result.slid_window} tokens is rotated, "
-        f"its end moves by at most {np.exp(slid[:, 0].max()):.2g} of that."
+        f"its end turns by at most {np.exp(slid[:, 0].max()):.2g} times that angle."
     )
     if np.isfinite(untrained[-1, 0]):
         text += f" In untrained models it is {np.exp(untrained[-1, 0]):.2g} times its size."
@@ -54,11 +54,9 @@ def held_back(evidence: Evidence, result: RotationGrowth, angles: dict[str, Floa
         )
     if verdict == "qualified":
         no = [name for name, flag in held.items() if flag is False]
-        sentences.append(f"Not held back: {'; '.join(no)}.")
+        sentences.append(f"Norms do not hold growth back for: {'; '.join(no)}.")
         if sum(name.endswith(APART) for name in no) == 2:
-            sentences.append(
-                "Only the first tokens make the frozen stream grow: with their own scale, the others stay as they are."
-            )
+            sentences.append("Mostly the first tokens make the frozen stream grow.")
     statistic = None
     # An overflow has no ratio: it is withheld.
     if not result.overflows(APART):

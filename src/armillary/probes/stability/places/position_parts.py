@@ -46,7 +46,9 @@ def agreeing(evidence: Evidence, sites: Sequence[BinDistances]) -> tuple[Flags, 
 def surface_part(sites: Sequence[BinDistances]) -> Part:
     """By definition: what is measured is what ε leaves of it."""
     off = max(site.radius for site in sites)
-    reading = f"Every range of positions lies on one surface, by definition: its radius is √d to {say(off, '.1g')}."
+    reading = (
+        f"By definition, every range of positions lies on one surface: the radius is √d within {say(off, '.1g')} of it."
+    )
     verdict: Verdict = "supported" if off <= T.radius_within else "refuted"
     statistic = Statistic("largest deviation of a range's radius from √d", off, off, off)
     return Part("one surface", verdict, reading, statistic)
@@ -72,7 +74,7 @@ def distribution_part(evidence: Evidence, arms: dict[str, list[BinDistances]], n
         by_words = above(shuffled, max(T.position_distance, median_distance(evidence, arms[SHUFFLED], halves=True)[2]))
         verdict = "undecided" if by_words is None else "refuted" if by_words else "qualified"
         if by_words is False:
-            reading += " Shuffled words agree: what documents begin with makes the difference."
+            reading += " On shuffled text they agree: the words that documents begin with make the difference."
     why = missing_interval(*median[1:]) if verdict == "undecided" else None
     return Part(name, verdict, reading, Statistic(NAME, *median), why=why)
 
@@ -88,8 +90,8 @@ def beyond_part(beyond: "Beyond | Obstacle") -> Part:
     across, before = beyond.median(beyond.across), beyond.median(beyond.before)
     side = above(across, max(T.position_distance, before[2]))
     reading = (
-        f"Across the trained length of {beyond.length} tokens the distance is {say(across[0], '.2g')}, across a place "
-        f"as far before it {say(before[0], '.2g')}."
+        f"Across the end of the trained length of {beyond.length} tokens the distance is {say(across[0], '.2g')}; "
+        f"just before the end, over as many tokens, it is {say(before[0], '.2g')}."
     )
     verdict: Verdict = "undecided" if side is None else "refuted" if side else "supported"
     statistic = Statistic("energy distance of y across the trained length, median norm", *across)

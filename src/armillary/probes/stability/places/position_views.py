@@ -19,19 +19,21 @@ def position_table(evidence: Evidence, arms: dict[str, list[BinDistances]], beyo
     shuffled = arms[SHUFFLED]
     columns = [
         interval_cells(
-            "distance", "energy distance of y, mean over pairs of ranges", distance_intervals(evidence, arms[MODEL])
+            "distance",
+            "energy distance of y between the earliest and the latest range",
+            distance_intervals(evidence, arms[MODEL]),
         ),
         interval_cells(
             "halves",
-            "between halves of the documents in one range",
+            "the same between halves of the documents in one range",
             distance_intervals(evidence, arms[MODEL], halves=True),
         ),
-        interval_cells("shuffled", "between ranges, on shuffled text", distance_intervals(evidence, shuffled)),
+        interval_cells("shuffled", "the same between ranges, on shuffled text", distance_intervals(evidence, shuffled)),
     ]
     flags = agreeing(evidence, arms[MODEL])
     agree = (
         cells("agrees", "the whole interval is below the limit", flags[0]),
-        cells("differs", "the whole interval is above it", flags[1]),
+        cells("differs", "the whole interval is above the limit", flags[1]),
     )
     if beyond is None:
         return site_table(evidence.sites, *columns, agree)
@@ -61,7 +63,7 @@ def position_lines(
     quantities = [
         line(
             "distance between ranges of positions",
-            "0 if tokens lie alike at all positions; the mean over pairs of ranges",
+            "0 if tokens are distributed alike; between the earliest and the latest range",
             unit,
             "site",
             sites,

@@ -60,7 +60,7 @@ def obstacle(anatomy: Anatomy, tokens: int) -> Obstacle | None:
         )
     length = window_length(anatomy)
     if length > LONGEST:
-        return Obstacle(Why.NOT_AFFORDED, f"windows of {length} tokens would be needed, which is not tried")
+        return Obstacle(Why.NOT_AFFORDED, f"this would need windows of {length} tokens, more than are tried")
     if tokens < max(length, 3 * WINDOWS * span_of(anatomy)):
         return Obstacle(Why.TOO_LITTLE_TEXT, f"the text is too short for windows of {length} tokens")
     return None

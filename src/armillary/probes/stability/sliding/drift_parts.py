@@ -27,7 +27,7 @@ def drifts(
     most = int(np.nanargmax(angles[-1, :, 0]))
     text = (
         f"In windows of {result.window} tokens, a token's last state moves by {single[0]:.2g}° when one token slides "
-        f"out and by {half[0]:.2g}° when {result.slides[-1]} do; the most moved state is {result.states[most]} "
+        f"out and by {half[0]:.2g}° when {result.slides[-1]} do; the state that moves most is {result.states[most]} "
         f"({angles[-1, most, 0]:.2g}°).{_growing(*growth)}"
     )
     if verdict == "qualified":
@@ -41,7 +41,7 @@ def drifts(
             share = partly if same[0] > half[0] else "the rest is due to the position table"
         text += f" With positions kept, so that only the context differs, it moves by {same[0]:.2g}°: {share}."
     if np.isfinite(untrained[0]):
-        text += f" In untrained models it moves by {untrained[0]:.2g}°: drift is nothing that training adds."
+        text += f" In untrained models it moves by {untrained[0]:.2g}°: drift needs no training."
     return Part("states drift", verdict, text, Statistic("angle moved by the last state", *half, "degrees"), why=why)
 
 
@@ -76,7 +76,7 @@ def held_back(evidence: Evidence, result: WindowAngles) -> Part:
     }
     verdict, why = in_all(list(larger.values()))
     says = [
-        ("out of all bounds" if result.diverges(name) else f"{say(ratio[0], '.2g')} times as far")
+        ("without bound" if result.diverges(name) else f"{say(ratio[0], '.2g')} times as far")
         + f" with norms {WAYS[name]}"
         for name, ratio in ratios.items()
     ]
@@ -92,5 +92,7 @@ def held_back(evidence: Evidence, result: WindowAngles) -> Part:
     text = f"Compared with live norms, the last state moves {', '.join(says)}."
     if verdict == "qualified":
         yes, no = ([WAYS[name] for name, flag in larger.items() if flag is wanted] for wanted in (True, False))
-        text += f" Norms hold the drift back where they are {' or '.join(yes)}, not where {' or '.join(no)}."
+        text += (
+            f" So norms hold the drift back compared with norms {' or '.join(yes)}, not with norms {' or '.join(no)}."
+        )
     return Part("norms hold the drift back", verdict, text, statistic, why=why)

@@ -13,7 +13,7 @@ def states_stay(evidence: Evidence, departures: Departures) -> Part:
 
 def read_anew(evidence: Evidence, departures: Departures) -> Part:
     """Beside the cache that evicts: states that are computed anew at every slide."""
-    what = "With norms live and the rest of the window read anew at every slide"
+    what = "With norms live and the rest of the window read again at every slide"
     return _stays(evidence, departures, ANEW, "states stay with the window read anew", what, asserted=False)
 
 
@@ -52,7 +52,7 @@ def text_stays(evidence: Evidence, departures: Departures) -> Part:
         "share of text quantities beyond the band, norms live", *departures.share(evidence, LIVE, False)
     )
     verdict = _verdict(sides)
-    text = f"Of {len(sides)} quantities of its text, {_count(sides, 'outside')} end beyond it{_named(names, sides)}."
+    text = f"Of {len(sides)} text quantities, {_count(sides, 'outside')} end beyond the band{_named(names, sides)}."
     shares = {arm: say(departures.share(evidence, arm, False)[0], ".0%") for arm in frozen_arms(departures)}
     text += f" With norms {'; '.join(f'{arm}, {share} do' for arm, share in shares.items())}."
     return Part("the text stays coherent", verdict, text, statistic, why=_why(evidence, departures, verdict))
@@ -72,12 +72,12 @@ def norms_do_it(evidence: Evidence, departures: Departures) -> Part:
     elif not any(side == "open" for sides in arms.values() for side in sides):
         verdict = "refuted"
     counts = "; ".join(f"{arm}, {_count(sides, 'outside')} of {count}" for arm, sides in arms.items())
-    text = f"State quantities beyond the band with the whole interval: {counts}."
+    text = f"State quantities that lie beyond the band with norms frozen: {counts}."
     if leaves[FROZEN] and not leaves.get(APART, True):
         inside, unknown = (_count(arms[APART], side) for side in ("inside", "open"))
         text += (
-            f" So it is mostly the first tokens of a window that make the frozen model leave: with their own scale, "
-            f"{inside} of them stay, and {unknown} cannot be told."
+            f" So mostly the first tokens of a window make the frozen model leave the band: with their own scale, "
+            f"{inside} quantities stay within it, and {unknown} are not decided."
         )
     statistic = Statistic("share of state quantities beyond the band, frozen", *departures.share(evidence, FROZEN))
     return Part("norms do it", verdict, text, statistic, why=_why(evidence, departures, verdict))

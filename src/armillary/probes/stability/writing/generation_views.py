@@ -40,14 +40,14 @@ def text_table(rows: Sequence[tuple[str, int, str]]) -> Table:
 def opening(departures: Departures, evicted: bool) -> str:
     prompts = len(departures.measured.arms[LIVE])
     how = (
-        "the oldest keys fell out of the model's own cache, and the others stayed as they were"
+        "the oldest keys were dropped from the model's own cache, and the others stayed as they were"
         if evicted
-        else "its second half was read anew from the first position, because keys stay only with rotary positions and "
-        "no windows of layers"
+        else "its second half was read again from the first position, because keys can stay only with rotary positions "
+        "and without layers that have a window of their own"
     )
     return (
-        f"{prompts} prompts were continued by {departures.windows} windows of {departures.window} tokens each, "
-        f"{departures.windows * departures.window} tokens; the window slid {2 * departures.windows - 1} times: "
+        f"The model continued {prompts} prompts by {departures.windows} windows of {departures.window} tokens each "
+        f"({departures.windows * departures.window} tokens). The window slid {2 * departures.windows - 1} times: "
         f"{how}. The first window, which begins with the prompt in view, is not compared."
     )
 
@@ -75,7 +75,7 @@ def table_of(evidence: Evidence, departures: Departures) -> Table:
         cells("last", "last third of them, norms live", last),
         cells("spread", "standard deviation of real text's trend over as many windows", departures.spread),
         interval_cells(
-            "trend", "last less first, in units of spread", departures.intervals(evidence, departures.trends(LIVE))
+            "trend", "last minus first, in units of spread", departures.intervals(evidence, departures.trends(LIVE))
         ),
         cells("beyond", "the whole interval lies beyond the band", [side == "outside" for side in sides]),
     )
@@ -110,7 +110,7 @@ def _line(evidence: Evidence, departures: Departures, name: str) -> Quantity:
     ones = np.ones(departures.windows)
     return line(
         name,
-        f"{meaning}; dotted: real text, two standard deviations of a third's mean to both sides{lost}",
+        f"{meaning}; dotted: real text ± two standard deviations of a third's mean{lost}",
         unit_of(name),
         "window",
         list(range(1, departures.windows + 1)),

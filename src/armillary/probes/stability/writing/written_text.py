@@ -23,7 +23,7 @@ STATES = {
 ENTROPY, REPEATED, WORDS, PAIRS = "entropy", "repeated triples", "distinct words", "distinct pairs"
 TEXT = {
     ENTROPY: ("of the prediction", "nats"),
-    REPEATED: ("share of triples of tokens that stood in the window's length before", "share"),
+    REPEATED: ("share of token triples that have occurred within one window's length before", "share"),
     WORDS: ("different tokens over all tokens of a window", "share"),
     PAIRS: ("different pairs of tokens over all pairs of a window", "share"),
 }
