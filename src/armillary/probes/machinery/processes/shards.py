@@ -6,7 +6,6 @@ order of their folders.
 """
 
 import re
-import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -20,7 +19,7 @@ from armillary.probes.machinery.evidence import Evidence
 from armillary.probes.machinery.instrument import AnyInstrument
 from armillary.probes.machinery.processes.kept_pass import States, packed, unpack
 from armillary.results.disk import schema as s
-from armillary.results.disk.files import read_json
+from armillary.results.disk.files import read_json, remove_tree
 from armillary.results.store import file_name, json_text, write_whole
 
 if TYPE_CHECKING:
@@ -112,7 +111,7 @@ def write_shard(
 
 def forget_shard(folder: Path) -> None:
     """States of a shard are of no use to a survey that begins anew in its folder."""
-    shutil.rmtree(folder / FOLDER, ignore_errors=True)
+    remove_tree(folder / FOLDER)
 
 
 def read_facts(folder: Path) -> ShardFacts:
