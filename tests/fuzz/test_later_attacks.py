@@ -16,7 +16,7 @@ from typing import Any
 import folders
 import numpy as np
 import pytest
-from command import refused, works
+from command import check_sentence, refused, run, works
 from fuzz.shelf import copied
 
 import armillary
@@ -379,3 +379,31 @@ def test_where_no_kernel_holds_locks_of_several_one_begins(tmp_path: Path, monke
             thread.join()
         assert most and set(most) == {1}
         assert not list(folder.iterdir())
+
+
+# Parts of a text.
+
+
+@pytest.mark.parametrize("what", ["state", "facts"])
+def test_a_flipped_bit_in_a_part_is_noticed(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """Of forty flips of one bit twelve gave other numbers, and nothing was said."""
+    monkeypatch.setattr("armillary.flow.tokens.SEGMENT_TOKENS", 600)
+    words = ("survey", home / "gpt2", "--text", home / "text.txt", "--claims", "sphere.radius", "--tokens", 1400)
+    parts = [tmp_path / "1", tmp_path / "2"]
+    for number, part in enumerate(parts, 1):
+        works(*words, "--shard", f"{number}/2", "--out", part)
+    works("merge", *parts, "--jobs", 1, "--out", tmp_path / "out")
+    if what == "state":
+        changed, message = parts[1] / "shard" / "model.safetensors", "it is not what was written: its SHA-256 differs"
+        content = bytearray(changed.read_bytes())
+        content[-3] ^= 1
+        changed.write_bytes(content)
+    else:
+        changed, message = parts[1] / "shard" / "shard.json", "beside it are not of one reading"
+        record = json.loads(changed.read_text("utf-8"))
+        changed.write_text(json.dumps({**record, "about": {**record["about"], "note": "x"}}))
+    output = run("merge", *parts, "--jobs", 1, "--out", tmp_path / "again")
+    assert output.exit_code == 2
+    check_sentence(output.stderr, rf"{message}.*; read that shard again")

@@ -89,6 +89,12 @@ class ShardFacts:
     lost: Mapping[int, str]
     """Instruments that raised, and why."""
 
+    @property
+    def text(self) -> str:
+        """As in shard.json, and in every file of states beside it."""
+        shard = [self.shard.number, self.shard.of]
+        return json_text({"shard": shard, "key": self.key, "about": self.about, "arms": self.arms, "lost": self.lost})
+
 
 def write_shard(
     folder: Path, shard: Shard, key: str, about: Mapping[str, Any], evidence: Evidence, wanted: Sequence[AnyInstrument]
@@ -99,14 +105,14 @@ def write_shard(
     states = evidence.states
     lost = {place: state.reason for place, i in enumerate(wanted) if isinstance(state := states[i], Lost)}
     arms = {arm: [p for p, i in enumerate(wanted) if p not in lost and arm in states[i]] for arm in evidence.arms}
+    facts = ShardFacts(folder, shard, key, about, arms, lost).text
     files: dict[Path, str | bytes] = {
         folder / FOLDER / file_name(arm, ".safetensors"): packed(
-            {wanted[place]: states[wanted[place]][arm] for place in places}, {"key": key}
+            {wanted[place]: states[wanted[place]][arm] for place in places}, {"key": key, "facts": facts}
         )
         for arm, places in arms.items()
     }
-    facts = {"shard": [shard.number, shard.of], "key": key, "about": about, "arms": arms, "lost": lost}
-    write_whole({**files, folder / FOLDER / FACTS: json_text(facts)})
+    write_whole({**files, folder / FOLDER / FACTS: facts})
 
 
 def forget_shard(folder: Path) -> None:
@@ -197,7 +203,8 @@ class MergedShards:
         for part, present in zip(self.parts, held, strict=True):
             states = {i: deepcopy(empty[i]) for i in present}
             path = part.folder / FOLDER / file_name(arm.name, ".safetensors")
-            unpack(path, states, part.key, "read that shard again")
+            if unpack(path, states, part.key, "read that shard again")["facts"] != part.text:
+                raise OutputError(f"{path} and {FACTS} beside it are not of one reading; read that shard again.")
             total = {i: total[i] + states[i] if i in total else states[i] for i in present if i not in raised}
         tick(arm.corpus.tokens)
         return total, {i: error for i, error in raised.items() if i in instruments}
