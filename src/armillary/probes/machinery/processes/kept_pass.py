@@ -94,7 +94,7 @@ def _digest(arrays: "Mapping[str, Tensor]", facts: Mapping[str, str]) -> str:
     digest = hashlib.sha256(repr(sorted(facts.items())).encode())
     for name, array in sorted(arrays.items()):
         digest.update(repr((name, array.dtype, tuple(array.shape))).encode())
-        digest.update(array.cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+        digest.update(array.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
