@@ -30,6 +30,7 @@ from armillary.results.calibration.calibration_file import NAME, calibration_jso
 from armillary.results.calibration.counts import count_runs
 from armillary.results.calibration.rate_tables import rates_table
 from armillary.results.disk.files import read_json
+from armillary.results.disk.lock import locked
 from armillary.results.store import check_writable, json_text, table_csv, write_whole
 from armillary.specimens import planted
 from armillary.specimens.planted.case import conclude
@@ -70,7 +71,7 @@ def calibrate(
     claim_folder(out, study, paths)
     runs = RunsFile(out)
     work = partial(measure, study=study, texts=paths)
-    with runs:
+    with locked(out), runs:
         _make(runs, tasks, work, workers, tell or (lambda done, total, left: None), dask)
     # Workers load code when they need it: what was edited meanwhile has been measured in part.
     digests = claim_folder(out, study, paths)

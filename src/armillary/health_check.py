@@ -14,6 +14,9 @@ from armillary.results.sheets.health import Health
 from armillary.run import DEFAULT_MODEL, DEFAULT_TOKENS, SEED, load, text_of
 from armillary.views.text.progress import progress_bar
 
+LEAST = 32
+"""Tokens. On fewer, units and heads that only happen to do one thing count as those that can do no other."""
+
 
 def health(
     model: Any = DEFAULT_MODEL,
@@ -51,6 +54,11 @@ def health(
                 return broken_health(name, error.peaks)
         with progress_bar(progress) as bar:
             corpus = text_of(anatomy, documents, tokens, seed)
+            if corpus.tokens < LEAST:
+                raise TextError(
+                    f"{corpus.source} gives {corpus.tokens} tokens, on which a sound model looks broken; give at least "
+                    f"{LEAST}, better 2000 or more."
+                )
             return check_health(anatomy, corpus, seed, lambda what: bar.say(f"checking {anatomy.name}: {what}"))
 
     result = checked(model, tokenizer)

@@ -21,6 +21,7 @@ from armillary.lab.forms import DONE, SCHEMA, read_form
 from armillary.lab.log import LOG, rows
 from armillary.lab.recipe import Recipe
 from armillary.results.disk.files import PART, read_bytes, sha256, strict_json, write_whole
+from armillary.results.disk.folder_swap import LOCK
 
 CHECKPOINT = "checkpoint.safetensors"
 RECIPE = "recipe.json"
@@ -142,7 +143,11 @@ def claim_folder(out: Path, recipe: Recipe, text_sha256: str, device: str) -> bo
     path = out / RECIPE
     # Another kind of device rounds and draws random numbers differently: resuming there would be another run.
     settings = {"schema": SCHEMA, "recipe": recipe.to_dict(), "text": text_sha256, "device": device.split(":")[0]}
-    there = {name for name in os.listdir(out) if not PART.fullmatch(name)} if out.exists() else set()
+    there = (
+        {name for name in os.listdir(out) if not (PART.fullmatch(name) or name.startswith(LOCK))}
+        if out.exists()
+        else set()
+    )
     if there and RECIPE not in there:
         raise OutputError(f"{out} is not empty and contains no run of this program; choose another --out.")
     stored = _read(path) if there else None

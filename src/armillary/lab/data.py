@@ -19,7 +19,7 @@ import numpy as np
 
 from armillary.errors import ArmillaryError, OutputError, TextError
 from armillary.flow.documents import SEPARATOR
-from armillary.flow.sources.text_files import files_in, opened
+from armillary.flow.sources.text_files import LONGEST, files_in, opened
 from armillary.lab.forms import PREPARED, TOKENS, read_form
 from armillary.lab.recipe import Recipe
 from armillary.lab.required_words import NOUNS
@@ -43,7 +43,11 @@ def lines(source: Path) -> Iterator[str]:
     """
     for path in _files(source):
         with opened(path) as file:
-            for number, raw in enumerate(file, 1):
+            number = 0
+            while raw := file.readline(LONGEST + 1):
+                number += 1
+                if len(raw) > LONGEST:
+                    raise TextError(f"line {number} of {path} is longer than {LONGEST} bytes; split it.")
                 yield _line(raw, path, number)
         yield "\n"
 

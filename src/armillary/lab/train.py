@@ -30,6 +30,7 @@ from armillary.lab.exam import bits_per_byte
 from armillary.lab.log import Log
 from armillary.lab.model import build, unmasked
 from armillary.lab.recipe import Recipe
+from armillary.results.disk.lock import locked
 from armillary.results.store import check_writable
 
 Watch = Callable[[int, Any], dict[str, float]]
@@ -55,7 +56,10 @@ class Trainer:
 
     def run(self) -> Path:
         """Train to the end, from the folder's checkpoint if there is one; returns the folder."""
-        check_writable(self.out)
+        with locked(check_writable(self.out)):
+            return self._run()
+
+    def _run(self) -> Path:
         resumed = claim_folder(self.out, self.recipe, self.text.sha256, self.device)
         if is_finished(self.out, self.recipe.steps):
             (self.out / CHECKPOINT).unlink(missing_ok=True)

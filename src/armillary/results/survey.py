@@ -51,9 +51,12 @@ class Survey:
 
     def save(self, path: str | Path) -> Path:
         """Write survey.json, tables/ and figures/ into a folder; survey.json appears whole, the pictures last."""
+        from armillary.results.disk.files import check_writable
+        from armillary.results.disk.lock import locked
         from armillary.views.save import save_survey
 
-        return save_survey(self, Path(path))
+        with locked(check_writable(Path(path))):
+            return save_survey(self, Path(path))
 
     def __str__(self) -> str:
         return str(self.ledger())

@@ -15,6 +15,7 @@ from starlette.routing import Route
 
 from armillary import __version__
 from armillary.errors import ArmillaryError, nearest
+from armillary.serve import patience
 from armillary.serve.blocks import encoded
 from armillary.serve.fields import clean
 from armillary.serve.library import Library
@@ -276,7 +277,11 @@ def _found(given: Mapping[str, Any]) -> tuple[Room, RoomPart]:
 
 async def _body(request: Request) -> dict[str, Any]:
     try:
-        given = json.loads(await request.body())
+        given = json.loads(await asyncio.wait_for(request.body(), patience.SECONDS))
+    except TimeoutError:
+        raise ArmillaryError(
+            f"the request did not arrive whole within {patience.SECONDS:g} seconds; send it again."
+        ) from None
     except ClientDisconnect:
         raise ArmillaryError("the request is larger than allowed; shorten the sentence.") from None
     except (ValueError, RecursionError):

@@ -94,6 +94,7 @@ def make_site(
 
     from armillary.serve.app import make_app
     from armillary.serve.guard import Guard
+    from armillary.serve.patience import PatientProtocol
 
     listener = bound(host, port, announce)
     app = make_app(library)
@@ -127,7 +128,8 @@ def make_site(
     guarded = Guard(app, token, hosts, framed)
     config = uvicorn.Config(
         guarded, log_level="warning", access_log=False, timeout_graceful_shutdown=2, limit_concurrency=200,
-        timeout_keep_alive=30, server_header=False, ws="none", h11_max_incomplete_event_size=32 * 1024,
+        timeout_keep_alive=30, server_header=False, ws="none", http=PatientProtocol,
+        h11_max_incomplete_event_size=32 * 1024,
     )  # fmt: skip
     shown = "127.0.0.1" if host in ("0.0.0.0", "localhost") else f"[{host}]" if ":" in host else host
     return PageServer(_stopping(uvicorn.Server)(config), listener, f"http://{shown}:{number}/?token={token}", app)

@@ -1,6 +1,7 @@
 """The tokenizer that lies beside a model, if it can be used."""
 
 import json
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,8 @@ from armillary.errors import ModelError
 from armillary.results.disk.files import read_bytes, strict_json
 
 FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+# The most by which a tokenizer may lengthen a text, by its own replacements.
+GROWTH = 1000
 # The settings of one token.
 SETTINGS = ("id", "content", "single_word", "lstrip", "rstrip", "normalized", "special", "__type")
 
@@ -67,6 +70,7 @@ def check_tokens(folder: Path) -> None:
                 continue  # what cannot be read is no tokenizer
             raise ModelError(f"{path} is damaged ({error}); fetch the model again.") from error
         _check_ids(path, record)
+        _check_growth(path, record)
         strange = (key for token in _tokens(record) for key in token if key not in SETTINGS)
         if (key := next(strange, None)) is not None:
             raise ModelError(
@@ -86,6 +90,26 @@ def _check_ids(path: Path, record: Any) -> None:
                 f"{path} gives the token {number} to two words, {first[number][:40]!r} and {word[:40]!r}; fetch the "
                 "model again."
             )
+
+
+def _check_growth(path: Path, record: Any) -> None:
+    """A few steps that each make a text ten times as long fill all memory, and the library then ends the process."""
+    factor = _growth(record.get("normalizer")) if isinstance(record, dict) else 1
+    if factor > GROWTH:
+        shown = f"{factor:,}" if factor < 10**12 else "10¹² and more"
+        raise ModelError(
+            f"{path} makes a text up to {shown} times as long before it is cut into tokens, and no tokenizer does more "
+            f"than {GROWTH} times; fetch the model again."
+        )
+
+
+def _growth(step: Any) -> int:
+    """How many times as long the steps of a normalizer may make one character."""
+    if not isinstance(step, dict):
+        return 1
+    if isinstance(steps := step.get("normalizers"), list):
+        return math.prod(map(_growth, steps))
+    return max([1, *(len(step[key]) for key in ("content", "prepend") if isinstance(step.get(key), str))])
 
 
 def _is_json(content: bytes) -> bool:

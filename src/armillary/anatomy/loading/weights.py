@@ -18,6 +18,8 @@ CONVERT = (
     "you trust the file"
 )
 GIB = 1 << 30
+# Classes that a model may tell apart.
+LABELS = 1_000_000
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 
 
@@ -42,6 +44,12 @@ def read_config(folder: Path) -> dict[str, Any]:
     if not isinstance(config, dict) or "model_type" not in config:
         raise ModelError(
             f"{path} names no model_type, so its architecture is unknown; add it or fetch the model again."
+        )
+    labels = config.get("num_labels")
+    if isinstance(labels, int) and labels > LABELS:
+        raise ModelError(
+            f"{path} asks for {labels:.3g} num_labels, and the library makes a name for each; correct it, or fetch the "
+            "model again."
         )
     packed = config.get("quantization_config")
     method = packed.get("quant_method", "bitsandbytes") if packed and isinstance(packed, dict) else packed

@@ -5,6 +5,7 @@ from −1 to 1 at 16 kHz.
 """
 
 import io
+import warnings
 import wave
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,6 +26,10 @@ Array = NDArray[np.float32]
 IMAGES = (".png", ".jpg", ".jpeg", ".npy", ".webp", ".bmp")
 SOUND = (".wav",)
 RATE = 16_000
+# Samples per second of a clip that somebody recorded; a header may say anything, and memory is taken by it.
+RATES = (1_000, 1_000_000)
+# What is opened, whatever a file's name says: for some others PIL starts another program.
+FORMATS = ("PNG", "JPEG", "WEBP", "BMP")
 # How far a value may lie outside 0 to 1.
 ROOM = 0.1
 
@@ -143,6 +148,8 @@ def read_image(path: Path) -> Array:
         content = io.BytesIO(read_bytes(path))
         if path.suffix.lower() == ".npy":
             array = image_of(np.load(content, allow_pickle=False))
+            if content.read(1):
+                raise TextError(f"{path} holds more than one array; save each to a file of its own.")
             if array is None:
                 raise TextError(f"{path} is not an image: give an array [height, width] or [height, width, 1, 3 or 4].")
             return array
@@ -152,8 +159,12 @@ def read_image(path: Path) -> Array:
             raise TextError(
                 f"{path} needs the pillow package: pip install 'armillary[images]'; .npy needs none."
             ) from None
-        with Image.open(content) as image:
-            painted = image_of(image)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(content, formats=FORMATS) as image:
+                if (frames := getattr(image, "n_frames", 1)) != 1:
+                    raise TextError(f"{path} holds {frames} pictures; save the one that is meant to a file of its own.")
+                painted = image_of(image)
         assert painted is not None
         return painted
 
@@ -163,7 +174,9 @@ def read_wave(path: Path) -> Array:
     with _readable(path, "a .wav file that can be read; PCM of 8, 16, 24 or 32 bits is"):
         with wave.open(io.BytesIO(read_bytes(path)), "rb") as file:
             width, channels, rate = file.getsampwidth(), file.getnchannels(), file.getframerate()
-            data = file.readframes(file.getnframes())
+            data, whole = file.readframes(file.getnframes()), file.getnframes() * width * channels
+        if len(data) < whole or not whole:
+            raise TextError(f"{path} is cut short or empty: {len(data):,} of {whole:,} bytes of sound are there.")
         if width == 3:  # 24 bits: the low byte of 32 is zero
             data = b"".join(b"\0" + data[i : i + 3] for i in range(0, len(data), 3))
             width = 4
@@ -189,6 +202,11 @@ def resampled(samples: Array, rate: int) -> Array:
     """At 16 kHz, by linear interpolation."""
     if rate == RATE:
         return samples
+    if not RATES[0] <= rate <= RATES[1]:
+        raise TextError(
+            f"a clip is said to have {rate:,} samples per second, and sound has {RATES[0]:,} to {RATES[1]:,}; save it "
+            "with its true rate."
+        )
     places = np.arange(0, len(samples) / rate, 1 / RATE) * rate
     return np.interp(places, np.arange(len(samples)), samples).astype(np.float32)
 

@@ -1,5 +1,6 @@
 """Which column of a table is the text? Rows of datasets, pandas objects and parquet files are documents."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
@@ -32,6 +33,15 @@ def pick_column(first: Mapping[str, Any], column: str, source: str) -> str:
     raise TextError(f"{source} has several columns of text; name one of {_names(texts)} with --column (column=…).")
 
 
+def _check_once(names: Iterable[str], source: str) -> None:
+    """Of two columns of one name only the last would be read."""
+    seen = set[str]()
+    for name in names:
+        if name in seen:
+            raise TextError(f"{source} has two columns {name!r}, so it is not clear which is meant; rename one.")
+        seen.add(name)
+
+
 def _names(columns: Iterable[Any]) -> str:
     return ", ".join(map(repr, map(str, columns)))
 
@@ -40,14 +50,18 @@ def column_texts(
     rows: Callable[[], Iterable[Mapping[str, Any]]], column: str, source: str
 ) -> tuple[Lazy[str], str, tuple[str, ...]]:
     """The texts of the rows, read when they are asked for, the name of their column, and what is to be said of it."""
-    some = list(islice(rows(), SEVERAL))
-    if not some:
+    # The first row's text may be missing. Rows are not kept: any of them may be as long as a book.
+    known, blanks, read = dict[str, Any](), Counter[str](), 0
+    for read, row in enumerate(islice(rows(), SEVERAL), 1):
+        for name in row if read == 1 else known:
+            value = row.get(name)
+            known[name] = value if _missing(known.get(name)) and not _missing(value) else known.get(name)
+            blanks[name] += _missing(value) or not str(value).strip()
+    if not read:
         raise TextError(f"{source} has no rows; pass one that has.")
-    # The first row's text may be missing.
-    known = {name: next((row[name] for row in some if not _missing(row.get(name))), None) for name in some[0]}
     name = pick_column(known, column, source)
-    blank = sum(_missing(row[name]) or not str(row[name]).strip() for row in some)
-    notes = (f"{blank} of the first {len(some)} rows have no text; rows without text are left out",) if blank else ()
+    blank = blanks[name]
+    notes = (f"{blank} of the first {read} rows have no text; rows without text are left out",) if blank else ()
 
     def texts() -> Iterator[str]:
         for number, row in enumerate(rows(), 1):
@@ -75,8 +89,14 @@ def parquet_rows(path: Path) -> Iterator[Mapping[str, Any]]:
     with readable(path):
         try:
             with parquet.ParquetFile(path) as file:
+                schema = file.schema_arrow
+                _check_once(schema.names, str(path))
+            # A word of a dictionary may be as long as a book and stand in every row: it is unpacked row by row.
+            texts = [field.name for field in schema if str(field.type) in ("string", "large_string")]
+            with parquet.ParquetFile(path, read_dictionary=texts) as file:
                 for batch in file.iter_batches(SEVERAL):
-                    yield from batch.to_pylist()
+                    for row in range(len(batch)):
+                        yield batch.slice(row, 1).to_pylist()[0]
         except (pyarrow.ArrowException, UnicodeDecodeError) as error:
             raise TextError(f"{path} is not a parquet file that can be read ({error}).") from error
 
@@ -92,6 +112,7 @@ def table_rows(table: Any) -> tuple[Callable[[], Iterable[Mapping[str, Any]]], s
         return lambda: ({ONLY: value} for value in table), what
     if package == "pandas" and name == "DataFrame":
         names = [str(column) for column in table.columns]
+        _check_once(names, "the DataFrame")
         return (
             lambda: (dict(zip(names, row, strict=True)) for row in table.itertuples(index=False, name=None)),
             f"a DataFrame of {len(table)} rows",

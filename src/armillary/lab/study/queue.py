@@ -18,6 +18,7 @@ from armillary.lab.study.end_states.state_folders import state_path
 from armillary.lab.study.finished_runs import KnownRuns
 from armillary.lab.study.time_left import Progress
 from armillary.results.disk.files import check_writable, read_bytes, strict_json, write_whole
+from armillary.results.disk.lock import locked
 
 if TYPE_CHECKING:
     from armillary.lab.study.arm_training import StudyCorpus
@@ -55,9 +56,12 @@ class Study:
 
         `spread` has the arms trained elsewhere, by processes that write to the same folder.
         """
+        with locked(check_writable(self.out)):
+            return self._run(arms, jobs, spread)
+
+    def _run(self, arms: Iterable[str], jobs: int, spread: "Spread | None") -> list[dict[str, Any]]:
         from armillary.lab.study.arm_training import recipe_of
 
-        check_writable(self.out)
         self._claim()
         read_runs(self.out, self.report)
         data.prepare(recipe_of(self.shape, 0), self.text, self.out / "tokens")

@@ -177,7 +177,7 @@ def _dimensions(streams: Streams, corpus: Corpus) -> Floats:
 def _losses(bench: Bench) -> Losses:
     nothing = float("nan")
     loss = text_loss(bench)
-    if loss is None:
+    if loss is None or not sum(loss.tokens):
         return Losses(nothing, nothing, nothing, nothing)
     nats, size = sum(loss.nats), sum(loss.bytes)
     bits = nats / math.log(2) / max(1, size) if bench.anatomy.tokenizer is not None else nothing

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import secrets
+import shutil
 import stat
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -168,6 +169,13 @@ def not_left_empty(folder: Path | None) -> Iterator[None]:
             if not os.path.isdir(empty) or any(empty.iterdir()):
                 break
             empty.rmdir()
+
+
+def remove_tree(folder: Path) -> None:
+    """Remove a folder of this program with all that is in it, as far as that can be done; nothing else is touched."""
+    # The standard library opens what it removes, and would wait for whoever writes into a pipe.
+    if folder.is_dir() and not folder.is_symlink():
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def remove_parts(folder: Path, names: re.Pattern[str]) -> None:

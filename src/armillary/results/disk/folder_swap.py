@@ -180,7 +180,9 @@ def _journal(folder: Path) -> dict[str, Any]:
     try:
         record = strict_json(read_bytes(folder / JOURNAL))
         names = [*record["files"], *record["gone"]]
-        known = all(NAME.fullmatch(name) for name in names) and all(map(PART.fullmatch, record["files"].values()))
+        known = all(NAME.fullmatch(name) for name in names) and all(
+            (part := PART.fullmatch(beside)) and part[1] == Path(name).name for name, beside in record["files"].items()
+        )
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return {}
     return dict(record) if known else {}

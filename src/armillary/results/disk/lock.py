@@ -6,13 +6,14 @@ import platform
 import stat
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 from armillary.errors import OutputError
 from armillary.results.disk.files import strict_json, why_not
 from armillary.results.disk.folder_swap import LOCK, tidy
+from armillary.results.disk.turns import a_turn
 
 if sys.platform != "win32":
     import fcntl
@@ -36,14 +37,12 @@ def locked(folder: Path) -> Iterator[None]:
     """
     path = Path(folder) / LOCK
     handle = _take(path)
-    HELD.add(handle)
     try:
         tidy(Path(folder))
         yield
     finally:
         # Not in a child that was forked meanwhile.
         if handle in HELD:
-            HELD.remove(handle)
             _release(path, handle)
 
 
@@ -52,13 +51,15 @@ def _take(path: Path) -> int:
         try:
             handle = _open(path)
             try:
-                if _is_free(handle, path) and _is_at(handle, path):
-                    _sign(handle, path)
-                    return handle
+                free = _flock(handle)
+                with nullcontext(True) if free is not None else a_turn(path) as alone:
+                    if alone and _is_free(handle, path, free) and _is_at(handle, path):
+                        _sign(handle, path)
+                        return handle
             except BaseException:
-                os.close(handle)
+                _close(handle)
                 raise
-            os.close(handle)
+            _close(handle)
         except OSError as error:
             raise OutputError(why_not(path, error)) from error
     raise OutputError(f"other processes keep writing to {path.parent}; choose another folder.")
@@ -72,12 +73,18 @@ def _open(path: Path) -> int:
             path.rmdir()
         elif not stat.S_ISREG(state.st_mode):
             path.unlink()
-    return os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
+    HELD.add(handle)
+    return handle
 
 
-def _is_free(handle: int, path: Path) -> bool:
-    """Whether nobody holds the lock, or an `OutputError` that says who does."""
-    free = _flock(handle)
+def _close(handle: int) -> None:
+    HELD.discard(handle)
+    os.close(handle)
+
+
+def _is_free(handle: int, path: Path, free: bool | None) -> bool:
+    """Whether nobody holds the lock, or an `OutputError` that says who does; `free` is what the kernel knows."""
     owner = _owner(handle)
     host, since = owner.get("host", platform.node()), owner.get("since")
     if host != platform.node():
@@ -144,11 +151,11 @@ def _release(path: Path, handle: int) -> None:
         # Somebody may have deleted this process's lock by hand, and another process may have put its own in the place.
         mine = _is_at(handle, path)
         if sys.platform == "win32":
-            os.close(handle)  # Windows removes no open file
+            _close(handle)  # Windows removes no open file
         if mine:
             path.unlink()
     if sys.platform != "win32":
-        os.close(handle)
+        _close(handle)
 
 
 def _forget() -> None:

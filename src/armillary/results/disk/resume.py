@@ -1,14 +1,13 @@
 """How does a survey go on where another one stopped? From its folder: settings, decided claims, states of the pass."""
 
 import os
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from armillary.errors import OutputError
 from armillary.results.claim import Claim, Finding
-from armillary.results.disk.files import read_bytes, sha256, strict_json
+from armillary.results.disk.files import read_bytes, remove_tree, sha256, strict_json
 from armillary.results.disk.folder_swap import PASS as PASS
 from armillary.results.disk.folder_swap import SETTINGS, listed, write_result
 from armillary.results.disk.schema import Check, record
@@ -40,6 +39,8 @@ def read_settings(folder: Path, known: Mapping[str, Check]) -> dict[str, Any]:
         settings = strict_json(content)
         if path != begun and listed(folder).get(SETTINGS, digest := sha256(content)) != digest:
             raise ValueError("it does not match manifest.json: its SHA-256 differs")
+    except OutputError:
+        raise
     except FileNotFoundError:
         raise OutputError(f"{folder} contains no survey to resume ({SETTINGS} is missing); start one there.") from None
     except (OSError, ValueError) as error:
@@ -55,7 +56,7 @@ def read_settings(folder: Path, known: Mapping[str, Check]) -> dict[str, Any]:
 
 def forget_pass(folder: Path) -> None:
     """States of a pass are of no use once all claims are decided, or if a survey begins anew."""
-    shutil.rmtree(Path(folder) / PASS, ignore_errors=True)
+    remove_tree(Path(folder) / PASS)
 
 
 def _is_of_another(folder: Path) -> bool:

@@ -9,8 +9,10 @@ from typing import Any
 import plotly.graph_objects as go
 import plotly.io
 
+from armillary.errors import OutputError
 from armillary.results.disk.folder_swap import REPORT, SURVEY, add_files, listed
-from armillary.results.store import write_whole
+from armillary.results.disk.lock import locked
+from armillary.results.store import read_survey, survey_json, write_whole
 from armillary.results.survey import Survey
 from armillary.views.figures import theme  # noqa: F401  (registers the templates)
 from armillary.views.figures.marks import DARK, LIGHT
@@ -33,7 +35,11 @@ def save_report(survey: Survey, path: Path, figures: Mapping[str, Forms] | None 
     """Write the report as one file; `figures` are figures of claims, wide and narrow, that were drawn before."""
     content, home = report_html(survey, figures), Path(path).parent
     if Path(path).name == REPORT and SURVEY in listed(home):
-        add_files(home, {REPORT: content})
+        with locked(home):
+            # Whoever wrote there while this page was drawn may have put another survey in its place.
+            if survey_json(read_survey(home)) != survey_json(survey):
+                raise OutputError(f"{home} holds another survey than the one that was drawn; draw it again.")
+            add_files(home, {REPORT: content})
     else:
         write_whole({Path(path): content})
     return Path(path)

@@ -5,6 +5,7 @@ pass that was killed and resumed adds the same numbers in the same order as one 
 """
 
 import hashlib
+import json
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from armillary.errors import OutputError
 from armillary.probes.machinery.instrument import AnyInstrument
-from armillary.results.disk.files import check_regular
+from armillary.results.disk.files import check_regular, strict_json
 from armillary.results.store import file_name, write_whole
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 SECONDS = 30.0
 """How much work a kill may cost, beyond the segment that was being read. A shorter pass is not kept at all."""
 States = dict[AnyInstrument, Any]
+FACTS, DIGEST = "facts", "sha256"
 
 
 class KeptPass:
@@ -60,7 +62,7 @@ class KeptPass:
         try:
             check_regular(self._path(arm))
             with safe_open(self._path(arm), "pt") as file:
-                return int((file.metadata() or {})["segments"])
+                return int(_facts(file.metadata())["segments"])
         except (SafetensorError, KeyError, ValueError, OSError):
             return 0
 
@@ -74,7 +76,26 @@ def packed(states: States, facts: Mapping[str, str]) -> bytes:
 
     parts = [(place, state.arrays()) for place, state in enumerate(states.values())]
     arrays = {f"{place}/{name}": array.contiguous() for place, part in parts for name, array in part.items()}
-    return save(arrays, dict(facts))
+    # In one entry: the library writes several in any order, and a part read again would not be the same to the byte.
+    return save(arrays, {FACTS: json.dumps({**facts, DIGEST: _digest(arrays, facts)}, sort_keys=True)})
+
+
+def _facts(metadata: Mapping[str, str] | None) -> dict[str, str]:
+    facts = strict_json((metadata or {})[FACTS])
+    if not isinstance(facts, dict) or not all(isinstance(fact, str) for fact in facts.values()):
+        raise ValueError("what it says of itself is not what this program writes")
+    return facts
+
+
+def _digest(arrays: "Mapping[str, Tensor]", facts: Mapping[str, str]) -> str:
+    """Of all numbers and what is said of them: one flipped bit would be another state."""
+    import torch
+
+    digest = hashlib.sha256(repr(sorted(facts.items())).encode())
+    for name, array in sorted(arrays.items()):
+        digest.update(repr((name, array.dtype, tuple(array.shape))).encode())
+        digest.update(array.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def unpack(path: Path, states: States, key: str, otherwise: str) -> dict[str, str]:
@@ -84,13 +105,16 @@ def unpack(path: Path, states: States, key: str, otherwise: str) -> dict[str, st
     try:
         check_regular(path)
         with safe_open(path, "pt") as file:
-            facts: dict[str, str] = file.metadata() or {}
+            facts = _facts(file.metadata())
             if facts.get("key") != key:
                 raise OutputError(
                     f"{path} belongs to another model, text, seed or version; resume with the settings it was made "
                     "with, or delete that folder."
                 )
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        written = facts.pop(DIGEST, "")
+        if written != _digest(arrays, facts):
+            raise ValueError("it is not what was written: its SHA-256 differs")
         fill(states, arrays)
     except (SafetensorError, KeyError, ValueError, RuntimeError, OSError) as error:
         if isinstance(error, OutputError):

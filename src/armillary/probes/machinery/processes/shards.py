@@ -6,7 +6,6 @@ order of their folders.
 """
 
 import re
-import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -20,7 +19,7 @@ from armillary.probes.machinery.evidence import Evidence
 from armillary.probes.machinery.instrument import AnyInstrument
 from armillary.probes.machinery.processes.kept_pass import States, packed, unpack
 from armillary.results.disk import schema as s
-from armillary.results.disk.files import read_json
+from armillary.results.disk.files import read_json, remove_tree
 from armillary.results.store import file_name, json_text, write_whole
 
 if TYPE_CHECKING:
@@ -90,6 +89,12 @@ class ShardFacts:
     lost: Mapping[int, str]
     """Instruments that raised, and why."""
 
+    @property
+    def text(self) -> str:
+        """As in shard.json, and in every file of states beside it."""
+        shard = [self.shard.number, self.shard.of]
+        return json_text({"shard": shard, "key": self.key, "about": self.about, "arms": self.arms, "lost": self.lost})
+
 
 def write_shard(
     folder: Path, shard: Shard, key: str, about: Mapping[str, Any], evidence: Evidence, wanted: Sequence[AnyInstrument]
@@ -100,19 +105,19 @@ def write_shard(
     states = evidence.states
     lost = {place: state.reason for place, i in enumerate(wanted) if isinstance(state := states[i], Lost)}
     arms = {arm: [p for p, i in enumerate(wanted) if p not in lost and arm in states[i]] for arm in evidence.arms}
+    facts = ShardFacts(folder, shard, key, about, arms, lost).text
     files: dict[Path, str | bytes] = {
         folder / FOLDER / file_name(arm, ".safetensors"): packed(
-            {wanted[place]: states[wanted[place]][arm] for place in places}, {"key": key}
+            {wanted[place]: states[wanted[place]][arm] for place in places}, {"key": key, "facts": facts}
         )
         for arm, places in arms.items()
     }
-    facts = {"shard": [shard.number, shard.of], "key": key, "about": about, "arms": arms, "lost": lost}
-    write_whole({**files, folder / FOLDER / FACTS: json_text(facts)})
+    write_whole({**files, folder / FOLDER / FACTS: facts})
 
 
 def forget_shard(folder: Path) -> None:
     """States of a shard are of no use to a survey that begins anew in its folder."""
-    shutil.rmtree(folder / FOLDER, ignore_errors=True)
+    remove_tree(folder / FOLDER)
 
 
 def read_facts(folder: Path) -> ShardFacts:
@@ -198,7 +203,8 @@ class MergedShards:
         for part, present in zip(self.parts, held, strict=True):
             states = {i: deepcopy(empty[i]) for i in present}
             path = part.folder / FOLDER / file_name(arm.name, ".safetensors")
-            unpack(path, states, part.key, "read that shard again")
+            if unpack(path, states, part.key, "read that shard again")["facts"] != part.text:
+                raise OutputError(f"{path} and {FACTS} beside it are not of one reading; read that shard again.")
             total = {i: total[i] + states[i] if i in total else states[i] for i in present if i not in raised}
         tick(arm.corpus.tokens)
         return total, {i: error for i, error in raised.items() if i in instruments}
