@@ -441,8 +441,11 @@ def test_health_of_a_stream_that_is_infinite(tmp_path, stop):
     with torch.no_grad():
         model.transformer.h[0].mlp.c_proj.weight.mul_(1e38)
     control = tr.TrainerControl()
-    with pytest.warns(RuntimeWarning, match="step 3: the stream contains NaN or infinity"):
+    with pytest.warns(RuntimeWarning) as warned:
         HealthCallback(TEXT, every=3, log=log, stop=stop).on_step_end(None, fake_state(), control, model=model)
+    first, *later = (str(warning.message) for warning in warned)
+    assert first.startswith("step 3: the stream contains NaN or infinity")
+    assert later == ["step 3: the training ends here, as stop=True asks."] * stop
     assert control.should_training_stop == stop
     assert [(row["step"], row["status"]) for row in lines(log)] == [(3, "bad")]
 

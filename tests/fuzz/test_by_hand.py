@@ -367,9 +367,9 @@ def test_what_a_library_says_in_several_lines_is_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("array", "message"),
     [
-        (np.full((9, 9, 3), 200, np.int64), "holds int64; give uint8 or uint16, or floats from 0 to 1"),
-        (np.full((9, 9, 3), 1j), "holds complex128"),
-        (np.zeros((9, 9, 3), "M8[s]"), r"holds datetime64\[s\]"),
+        (np.full((9, 9, 3), 200, np.int64), "has the dtype int64; give uint8 or uint16, or floats from 0 to 1"),
+        (np.full((9, 9, 3), 1j), "has the dtype complex128"),
+        (np.zeros((9, 9, 3), "M8[s]"), r"has the dtype datetime64\[s\]"),
         (np.full((9, 9, 3), 200.0), "has values from 200 to 200; give floats from 0 to 1"),
         (np.full((9, 9, 3), -1e30), "has values from -1e[+]30"),
         (np.full((9, 9, 3), np.nan), "contains NaN or infinity"),

@@ -183,7 +183,7 @@ def test_a_word_twice_in_a_tokenizer(home: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("option", ["--text", "--images", "--audio"])
 def test_a_folder_of_the_kernel(home: Path, tmp_path: Path, option: str) -> None:
-    refused("/proc is a folder of the system", "survey", home / "gpt2", option, "/proc", "--out", tmp_path / "out")
+    refused("/proc is a system folder", "survey", home / "gpt2", option, "/proc", "--out", tmp_path / "out")
 
 
 def test_a_pipe_among_texts(home: Path, tmp_path: Path) -> None:
