@@ -101,7 +101,7 @@ def grid_rules() -> Rules:
             trained(roles),
             above(T.heads_differ, "a quarter of the attention", differ),
             refuted_below(T.heads_alike, "heads are alike", differ),
-            above(-T.heads_alike, "no fewer than on shuffled text", text),
+            above(-T.sites_few, "no fewer than on shuffled text", text),
         ),
         "heads.language": tuple(above(T.language_attention, "a tenth of the attention", name) for name in groups),
         "heads.emerge": tuple(above(T.emerge_rho, "predicts", name) for name in ("next", "now")),
