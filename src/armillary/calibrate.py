@@ -30,6 +30,7 @@ from armillary.results.calibration.calibration_file import NAME, calibration_jso
 from armillary.results.calibration.counts import count_runs
 from armillary.results.calibration.rate_tables import rates_table
 from armillary.results.disk.files import read_json
+from armillary.results.disk.folder_swap import LOCK
 from armillary.results.disk.lock import locked
 from armillary.results.store import check_writable, json_text, table_csv, write_whole
 from armillary.specimens import planted
@@ -68,27 +69,28 @@ def calibrate(
     for model in study.models if study.seeds else ():
         locate(model)
     _check_texts(study, paths)
-    claim_folder(out, study, paths)
-    runs = RunsFile(out)
-    work = partial(measure, study=study, texts=paths)
-    with locked(out), runs:
-        _make(runs, tasks, work, workers, tell or (lambda done, total, left: None), dask)
-    # Workers load code when they need it: what was edited meanwhile has been measured in part.
-    digests = claim_folder(out, study, paths)
-    kinds = {claim.id: claim.kind for claim in list_claims() if claim.id in study.claims}
-    versions = {name: version(name) for name in ("torch", "transformers", "numpy")}
-    calibration = replace(
-        count_runs(runs.finished(tasks), study, kinds, cases),
-        rules_version=RULES_VERSION,
-        rules={claim.id: claim.rule_digest for claim in list_claims() if claim.id in study.claims},
-        date=datetime.now(UTC).date().isoformat(),
-        versions={"armillary": __version__, "python": platform.python_version(), **versions},
-        shapes=_shapes(study),
-        texts={name: digests[name] for name in study.texts},
-    )
-    files = {"rates.csv": table_csv(rates_table(calibration)), "trust.md": trust_page(calibration)}
-    write_whole({out / name: content for name, content in {**files, NAME: calibration_json(calibration)}.items()})
-    return calibration, runs.damaged
+    with locked(check_writable(out)):
+        claim_folder(out, study, paths)
+        runs = RunsFile(out)
+        work = partial(measure, study=study, texts=paths)
+        with runs:
+            _make(runs, tasks, work, workers, tell or (lambda done, total, left: None), dask)
+        # Workers load code when they need it: what was edited meanwhile has been measured in part.
+        digests = claim_folder(out, study, paths)
+        kinds = {claim.id: claim.kind for claim in list_claims() if claim.id in study.claims}
+        versions = {name: version(name) for name in ("torch", "transformers", "numpy")}
+        calibration = replace(
+            count_runs(runs.finished(tasks), study, kinds, cases),
+            rules_version=RULES_VERSION,
+            rules={claim.id: claim.rule_digest for claim in list_claims() if claim.id in study.claims},
+            date=datetime.now(UTC).date().isoformat(),
+            versions={"armillary": __version__, "python": platform.python_version(), **versions},
+            shapes=_shapes(study),
+            texts={name: digests[name] for name in study.texts},
+        )
+        files = {"rates.csv": table_csv(rates_table(calibration)), "trust.md": trust_page(calibration)}
+        write_whole({out / name: content for name, content in {**files, NAME: calibration_json(calibration)}.items()})
+        return calibration, runs.damaged
 
 
 def _check_texts(study: CalibrationStudy, texts: Mapping[str, str]) -> None:
@@ -132,9 +134,8 @@ def claim_folder(out: Path, study: CalibrationStudy, texts: Mapping[str, str]) -
                 f"{out} holds another study: {', '.join(different)} changed since; choose another folder with --out."
             )
         digests = {**earlier, **digests}
-    elif out.is_dir() and any(out.iterdir()):
+    elif any(not entry.name.startswith(LOCK) for entry in out.iterdir()):
         raise OutputError(f"{out} holds files that are not a study's; choose a new folder with --out.")
-    check_writable(out)
     write_whole({path: json_text({**record, "texts": digests, "study": study.to_dict()})})
     return digests
 

@@ -48,13 +48,14 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 TRAIN = ("--vocabulary", 300, "--batch", 2, "--steps", 1)
 
 
-@pytest.mark.parametrize("what", ["report", "save", "train", "run"])
+@pytest.mark.parametrize("what", ["report", "save", "train", "run", "calibrate"])
 def test_whoever_writes_to_a_folder_waits_for_its_holder(home: Path, tmp_path: Path, what: str) -> None:
     folder, text = copied(home / "out", tmp_path / "out"), home / "text.txt"
     commands: dict[str, tuple[object, ...]] = {
         "report": ("report", folder),
         "train": ("lab", "train", "--text", text, *TRAIN, "--out", tmp_path / "new"),
         "run": ("lab", "run", "gate", "--text", text, "--out", tmp_path / "new"),
+        "calibrate": ("calibrate", "--untrained", 1, "--claims", "sphere.radius", "--out", tmp_path / "new"),
     }
     held = folder if what in ("report", "save") else tmp_path / "new"
     held.mkdir(exist_ok=True)

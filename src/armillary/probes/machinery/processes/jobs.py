@@ -51,7 +51,7 @@ def _threads() -> int:
 
         return torch.get_num_threads()
     asked = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
-    # Like torch, which passes over what is no number.
+    # Like torch, which ignores a value that is not a number.
     return int(asked) if asked.isdecimal() and int(asked) > 0 else cores()
 
 
